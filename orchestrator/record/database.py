@@ -1,0 +1,186 @@
+"""The file itself: where it is, how it is opened, how its errors are told, how a lock is waited for."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import platformdirs
+from sqlalchemy import URL, Connection, create_engine, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from orchestrator.errors import RecordError
+from orchestrator.record.schema import ensure_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqlalchemy import Engine
+
+T = TypeVar("T")
+
+ENV = "DFLASHCTL_RECORD"
+BUSY_TIMEOUT_S = 5.0
+LOCK_TRIES = 4  # SQLite answers "locked" at once in a few cases that its own timeout does not cover
+
+
+def default_path() -> Path:
+    """Return DFLASHCTL_RECORD, else `record.sqlite3` in the user's state directory."""
+    if named := os.environ.get(ENV):
+        return Path(named).expanduser()
+    return platformdirs.user_state_path("dflashctl", appauthor=False) / "record.sqlite3"
+
+
+class Database:
+    """Runs short transactions on one file; any thread may call, and other processes may have it open."""
+
+    def __init__(self, path: Path, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> None:
+        """Open, create or migrate `path`.
+
+        Raises:
+            RecordError: It cannot be opened, is not a record, or is of a newer schema.
+        """
+        self.path = path
+        self._busy_timeout_s = busy_timeout_s
+        self._lock = threading.Lock()  # our own threads queue here instead of polling SQLite's lock
+        with told(path):
+            _create(path)
+            self._engine = self._make_engine()
+            self._writer = self._engine.execution_options(begin="IMMEDIATE")
+        try:
+            self._retried(lambda: ensure_schema(self._engine, self._writer, path))
+        except RecordError:
+            self.close()
+            raise
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Run `work` on one consistent view of the record.
+
+        Raises:
+            RecordError: The record could not be read.
+        """
+
+        def once() -> T:
+            with Session(self._engine) as session:
+                return work(session)
+
+        return self._retried(once)
+
+    def write(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in a transaction that holds the write lock from its start; on return it is on disk.
+
+        `work` may be called again if another process held the lock.
+
+        Raises:
+            RecordError: Nothing was written.
+        """
+
+        def once() -> T:
+            with Session(self._writer, expire_on_commit=False) as session, session.begin():
+                return work(session)
+
+        with self._lock:
+            return self._retried(once)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._engine.dispose()
+
+    def _retried(self, once: Callable[[], T]) -> T:
+        for tries_left in reversed(range(LOCK_TRIES)):
+            try:
+                with told(self.path):
+                    return once()
+            except RecordError as error:
+                if not (tries_left and is_locked(error.__cause__)):
+                    raise
+                time.sleep(0.05)  # noqa: TID251 - waits for another process's lock; a clock decides nothing here
+        raise AssertionError("unreachable")
+
+    def _make_engine(self) -> Engine:
+        engine = create_engine(
+            URL.create("sqlite", database=str(self.path)),
+            connect_args={"timeout": self._busy_timeout_s, "check_same_thread": False},
+        )
+
+        @event.listens_for(engine, "connect")
+        def prepare(connection: sqlite3.Connection, _record: object) -> None:
+            # The driver's own transaction handling would begin late, and without the lock.
+            connection.isolation_level = None
+            connection.execute("PRAGMA foreign_keys=ON")
+            # Every commit is fsynced. WAL at NORMAL would survive our own death but not a power cut, and an
+            # intent that a power cut can undo is no intent; we commit a few times a second at most.
+            connection.execute("PRAGMA synchronous=FULL")
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Connection) -> None:
+            mode: Any = connection.get_execution_options().get("begin", "DEFERRED")
+            connection.exec_driver_sql(f"BEGIN {mode}")
+
+        return engine
+
+
+def is_locked(error: BaseException | None) -> bool:
+    """Another process holds the lock."""
+    text = str(getattr(error, "orig", error))
+    return "locked" in text or "busy" in text
+
+
+@contextmanager
+def told(path: Path) -> Iterator[None]:
+    """Turn what the driver and the file system raise into a RecordError."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _tell(path, str(error.orig)) from error
+    except sqlite3.Error as error:
+        raise _tell(path, str(error)) from error
+    except OSError as error:
+        raise _tell(path, error.strerror or str(error)) from error
+
+
+_HINTS = (
+    (("locked", "busy"), "another process holds it; look with `fuser -v {path}`, then try again"),
+    (("full", "No space", "quota"), "free some space in {parent} (`df -h {parent}`), then try again"),
+    (("disk I/O",), "check the disk and its free space (`df -h {parent}`), then try again"),
+    (
+        ("not a database", "malformed", "not an error"),
+        "it is damaged or not a record: move it away (`mv {path} {path}.bad`), "
+        "or name another file with DFLASHCTL_RECORD",
+    ),
+    (
+        (
+            "readonly",
+            "Permission",
+            "denied",
+            "Read-only",
+            "unable to open",
+            "directory",
+            "Not a",
+            "not permitted",
+        ),
+        "make {parent} writable for you, or name another file with DFLASHCTL_RECORD",
+    ),
+    (("FOREIGN KEY",), "the run is not in this record; list them with `dflashctl ps`"),
+)
+
+
+def _tell(path: Path, problem: str) -> RecordError:
+    for words, hint in _HINTS:
+        if any(word in problem for word in words):
+            said = hint.format(path=path, parent=path.parent)
+            return RecordError(f"{path}: the record cannot be used: {problem}", hint=said)
+    return RecordError(f"{path}: the record cannot be used: {problem}")
+
+
+def _create(path: Path) -> None:
+    """Make the directory (0700) and the file (0600): a record names hosts, paths and command lines."""
+    if not path.parent.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))

@@ -1,0 +1,1 @@
+"""One module a schema version, oldest first. Never edit one that was released."""
