@@ -1,0 +1,160 @@
+"""The only module that changes the world: start an attempt, stop a run. Intent is recorded before each act.
+
+Every act is idempotent: the attempt number is the fencing token, so a repeated start is refused by the guest and a
+repeated stop finds nothing left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from orchestrator.clock import Clock, timestamp
+from orchestrator.errors import BlindError, GuestRefused, RunAlive
+from orchestrator.launch import RunSpec, start_request
+from orchestrator.record import Record
+from orchestrator.types import Blind, Gpu, Present, Reading, Snapshot
+from orchestrator.wire import Message
+
+START_TIMEOUT_S = 60.0
+_REFUSED_AS_ALIVE = frozenset({"run_alive", "attempt_exists"})
+
+
+class Client(Protocol):
+    """What acting needs of the guest."""
+
+    def call(self, verb: str, request: Mapping[str, object], *, timeout_s: float) -> list[Message]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gates:
+    """Limits that must hold before a trainer may start."""
+
+    gpu_floor_bytes: int
+    min_free_bytes: int
+
+
+def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates) -> tuple[str, ...]:
+    """Return why a relaunch may not happen now, in words; empty if it may."""
+    reasons: list[str] = []
+    if isinstance(snapshot.liveness, Blind):
+        reasons.append(f"blind: {snapshot.liveness.reason}")
+    elif isinstance(snapshot.liveness, Present) and not snapshot.liveness.value.is_gone:
+        left = ", ".join(map(str, snapshot.liveness.value.pids[:8])) or "the lock is held"
+        reasons.append(f"processes of attempt {snapshot.attempt} are left: {left}")
+    if snapshot.container not in (None, "running"):
+        reasons.append(f"the container is {snapshot.container}")
+    if snapshot.stop_by == "user":
+        reasons.append("its user stopped it")
+    if isinstance(snapshot.result, Present):
+        reasons.append("it has finished: result.json is there")
+    if snapshot.disk_free_bytes is not None and snapshot.disk_free_bytes < gates.min_free_bytes:
+        reasons.append(
+            f"{snapshot.disk_free_bytes / 2**20:.0f} MiB free on the run's disk, under {gates.min_free_bytes / 2**20:.0f} MiB"
+        )
+    reasons.extend(_gpu_reasons(snapshot.gpus, gpus, gates.gpu_floor_bytes))
+    return tuple(reasons)
+
+
+def _gpu_reasons(reading: Reading[tuple[Gpu, ...]], wanted: tuple[int, ...] | None, floor_bytes: int) -> list[str]:
+    if not isinstance(reading, Present):
+        # A run that names no GPUs may well be on CPUs; one that names some must see them free.
+        return [f"GPUs {list(wanted)} cannot be read"] if wanted else []
+    by_index = {gpu.index: gpu for gpu in reading.value}
+    reasons: list[str] = []
+    for index in sorted(by_index) if wanted is None else wanted:
+        gpu = by_index.get(index)
+        if gpu is None or gpu.problem:
+            reasons.append(f"GPU {index}: {gpu.problem if gpu else 'missing'}")
+        elif gpu.memory_used_bytes is not None and gpu.memory_used_bytes > floor_bytes:
+            holders = f" by pid {', '.join(map(str, gpu.pids))} (host pids)" if gpu.pids else ""
+            reasons.append(f"GPU {index} holds {gpu.memory_used_bytes / 2**30:.1f} GiB{holders}")
+    return reasons
+
+
+class Actor:
+    """Carries out acts for one record."""
+
+    def __init__(self, record: Record, clock: Clock) -> None:
+        self._record = record
+        self._clock = clock
+
+    def start(
+        self,
+        client: Client,
+        run_id: int,
+        spec: RunSpec,
+        *,
+        state_dir: str,
+        attempt: int,
+        by: str,
+        reason: str,
+        env: Mapping[str, str] | None,
+        env_update: Mapping[str, str] | None = None,
+        rung: int | None = None,
+        changes: Mapping[str, str] | None = None,
+        min_free_bytes: int = 64 << 20,
+    ) -> Message:
+        """Start attempt `attempt` and return the guest's `started` message.
+
+        Raises:
+            RunAlive: Another trainer lives or another watcher was first.
+            GuestRefused: The container is not ready; nothing runs.
+            BlindError: The connection broke; whether it started is unknown until looked at again.
+        """
+        request = start_request(
+            spec,
+            state_dir=state_dir,
+            attempt=attempt,
+            created_at=timestamp(self._clock.now()),
+            env=env,
+            env_update=env_update,
+            min_free_bytes=min_free_bytes,
+            unless_stopped=by == "watch",
+        )
+        kind = "launch" if attempt == 1 else "relaunch"
+        intent = {"attempt": attempt, "argv": request["spec"]["argv"], "changes": dict(changes or {}), "rung": rung}
+        action = self._record.intend(run_id, attempt, kind, reason, intent, self._clock.now())
+        try:
+            answer = client.call("start", request, timeout_s=START_TIMEOUT_S)
+        except GuestRefused as refusal:
+            self._record.outcome(action, f"refused: {refusal.reason}", self._clock.now(), error=str(refusal))
+            if refusal.reason in _REFUSED_AS_ALIVE:
+                raise RunAlive(f"{spec.run}: {refusal.message}", hint=refusal.hint) from refusal
+            raise
+        except BlindError as error:
+            self._record.outcome(action, "unknown", self._clock.now(), error=str(error))
+            raise
+        started = next(message for message in answer if message["type"] == "started")
+        now = self._clock.now()
+        self._record.save_attempt(
+            run_id, attempt, started_at=now, by=by, rung=rung, changes=dict(changes or {}), session=started.get("session")
+        )
+        self._record.outcome(action, "started", now)
+        return started
+
+    def stop(
+        self, client: Client, run_id: int | None, run: str, *, state_dir: str, attempt: int, by: str, reason: str, grace_s: float
+    ) -> Message:
+        """End every process of the run and return the guest's `stopped` message; idempotent.
+
+        Raises:
+            GuestRefused: Something could not be ended.
+            BlindError: The connection broke; stop again.
+        """
+        action: int | None = None
+        if run_id is not None:
+            intent = {"by": by, "grace_s": grace_s}
+            action = self._record.intend(run_id, attempt, "stop", reason, intent, self._clock.now())
+        request: dict[str, Any] = {"state_dir": state_dir, "run": run, "by": by, "reason": reason, "grace_s": grace_s}
+        try:
+            answer = client.call("stop", request, timeout_s=grace_s + 60.0)
+        except (GuestRefused, BlindError) as error:
+            if action is not None:
+                self._record.outcome(action, "failed", self._clock.now(), error=str(error))
+            raise
+        stopped = next(message for message in answer if message["type"] == "stopped")
+        if action is not None:
+            self._record.outcome(action, "stopped", self._clock.now())
+        return stopped

@@ -1,0 +1,156 @@
+"""What a verb needs to begin: the record, the inventory, the playbook, and the way to a container."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from orchestrator import inventory
+from orchestrator.clock import SystemClock
+from orchestrator.errors import ConfigError, NotFound
+from orchestrator.inventory import Inventory, Target
+from orchestrator.playbook import Playbook, load
+from orchestrator.record import Record, RunRow
+from orchestrator.site import Site
+from orchestrator.terminal import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass
+class Settings:
+    """Options given before the verb."""
+
+    inventory: Path | None = None
+    record: Path | None = None
+    verbose: int = 0
+    no_color: bool = False
+    clock: SystemClock = field(default_factory=SystemClock)
+
+    @property
+    def out(self) -> Console:
+        """Standard output, for what was asked for."""
+        return Console(no_color=self.no_color or None, highlight=False, soft_wrap=True)
+
+    @property
+    def err(self) -> Console:
+        """Standard error, for progress and remarks."""
+        return Console(stderr=True, no_color=self.no_color or None, highlight=False, soft_wrap=True)
+
+
+SETTINGS = Settings()
+
+
+def load_inventory() -> Inventory:
+    """Return the inventory in use.
+
+    Raises:
+        InventoryError: A file of it is wrong.
+    """
+    return inventory.find(SETTINGS.inventory)
+
+
+def load_playbook(path: str | Path | None) -> Playbook:
+    """Return the playbook in use.
+
+    Raises:
+        PlaybookError: It is wrong.
+    """
+    return load(Path(path) if path else None)
+
+
+@contextmanager
+def opened_record() -> Iterator[Record]:
+    """The record, closed afterwards."""
+    record = Record.open(SETTINGS.record)
+    try:
+        yield record
+    finally:
+        record.close()
+
+
+def resolve_target(
+    *,
+    host: str | None = None,
+    ct: int | None = None,
+    container: str | None = None,
+    known_hosts: Path | None = None,
+    **options: Any,
+) -> Target:
+    """Return the target that the options mean.
+
+    Raises:
+        ConfigError: Options contradict each other, or say too little.
+        NotFound: No such name in the inventory.
+    """
+    return inventory.resolve(
+        load_inventory(),
+        host=host,
+        ct=ct,
+        container=container,
+        known_hosts=str(known_hosts) if known_hosts else None,
+        **{key: str(value) if isinstance(value, Path) else value for key, value in options.items()},
+    )
+
+
+def find_run(record: Record, name: str | None, host: str | None = None, ct: int | None = None) -> RunRow:
+    """Return the run meant: by name, or the only one there is.
+
+    Raises:
+        NotFound: None is.
+        ConfigError: More than one is.
+    """
+    rows = [row for row in record.runs() if _is_at(row, host, ct)]
+    if name is not None:
+        named = [row for row in rows if row.name == name]
+        if not named:
+            known = ", ".join(sorted({row.name for row in rows})) or "none"
+            raise NotFound(f"no run {clean(name)!r} in the record", hint=f"runs: {known}; `dflashctl ps` lists them")
+        rows = named
+    if not rows:
+        raise NotFound("no run in the record", hint="start one with `dflashctl launch`")
+    if len(rows) > 1:
+        where = ", ".join(f"{row.name} at {row.target_key}" for row in rows)
+        raise ConfigError(f"more than one run is meant: {where}", hint="name it, or give --host and --ct")
+    return rows[0]
+
+
+def _is_at(row: RunRow, host: str | None, ct: int | None) -> bool:
+    target = Target.from_json(row.target)
+    names = {target.host_key, "local" if target.host is None else target.host.name}
+    if target.host is not None:
+        names.add(target.host.address)
+    return (host is None or host in names) and (ct is None or target.ct == ct)
+
+
+def site_of(row: RunRow) -> Site:
+    """Return the way to a run's container."""
+    return Site(Target.from_json(row.target))
+
+
+def print_json(body: Mapping[str, Any]) -> None:
+    """Write one object to standard output."""
+    sys.stdout.write(json.dumps({"schema_version": 1, **body}, indent=2, default=str) + "\n")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless told not to.
+
+    Raises:
+        ConfigError: There is nobody to ask, or the answer is no.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question}: nobody to ask, standard input is no terminal", hint="give --yes")
+    SETTINGS.err.print(f"{question} [y/N] ", end="")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ConfigError("not done: the answer was no")

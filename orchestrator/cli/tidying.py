@@ -1,0 +1,102 @@
+"""rm and prune: remove ended runs and old checkpoints, with sizes told first."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.context import SETTINGS, confirm, find_run, opened_record, print_json, site_of
+from orchestrator.record import RunRow
+from orchestrator.site import Site
+from orchestrator.terminal import plain
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's verbs."""
+    app.command(rich_help_panel="Tidy")(rm)
+    app.command(rich_help_panel="Tidy")(prune)
+
+
+def size_text(count: float) -> str:
+    """Return bytes in the largest unit that leaves a whole part."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json: bool) -> bool:
+    request: dict[str, Any] = {"state_dir": site.state_dir, "run": row.name, "what": what, "keep": keep}
+    (sizes,) = site.client().call("sizes", request, timeout_s=120.0)
+    items = sizes["items"]
+    total = sum(item["bytes"] for item in items)
+    if not as_json:
+        for item in items:
+            SETTINGS.out.print(f"  {size_text(item['bytes']):>10}  {plain(item['path'])}", markup=False)
+    if not items:
+        if not as_json:
+            SETTINGS.out.print(f"{row.name} at {row.target_key}: nothing to remove", markup=False)
+        return what == "run"
+    confirm(f"remove these {len(items)}, {size_text(total)}, at {row.target_key}?", yes=yes)
+    (removed,) = site.client().call("remove", request, timeout_s=600.0)
+    if as_json:
+        print_json({"run": row.name, "target": row.target_key, "bytes": removed["bytes"], "items": removed["items"]})
+    else:
+        SETTINGS.out.print(f"{row.name} at {row.target_key}: {size_text(removed['bytes'])} removed", markup=False)
+    return True
+
+
+def rm(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Only the record's entry; the container is not touched.")
+    ] = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Remove an ended run: its folder in the container, checkpoints included, and its entry in the record.
+
+    Examples:
+
+        dflashctl rm b32
+        dflashctl rm b32 --forget --yes
+    """
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+        if not forget:
+            site = site_of(row)
+            try:
+                _remove(site, row, "run", 0, yes=yes, as_json=as_json)
+            finally:
+                site.close()
+        record.remove_run(row.id, SETTINGS.clock.now())
+    if forget and not as_json:
+        SETTINGS.out.print(f"{row.name} at {row.target_key}: forgotten", markup=False)
+
+
+def prune(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    keep: Annotated[int, typer.Option("--keep", help="How many of the newest complete checkpoints stay.", min=1)] = 2,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Remove old checkpoints of a run; the newest complete ones stay.
+
+    Examples:
+
+        dflashctl prune b32 --keep 1
+    """
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+    site = site_of(row)
+    try:
+        _remove(site, row, "checkpoints", keep, yes=yes, as_json=as_json)
+    finally:
+        site.close()

@@ -1,0 +1,199 @@
+"""watch: follow runs, say what happens, and act as the playbook says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.context import (
+    SETTINGS,
+    find_run,
+    load_playbook,
+    opened_record,
+    print_json,
+    resolve_target,
+    site_of,
+)
+from orchestrator.connection import ConnectOptions
+from orchestrator.errors import Exit, NotFound
+from orchestrator.launch import DEFAULT_RUN
+from orchestrator.record import Record, RunRow
+from orchestrator.site import Site
+from orchestrator.terminal import clean
+from orchestrator.types import Present, RunState
+from orchestrator.view.live import LiveSink, gpu_text
+from orchestrator.view.plain import JsonSink, PlainSink
+from orchestrator.watch import Watched, Watcher
+from orchestrator.operate import Operator
+
+_OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
+_CAPTURE_LINES = 2000
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's verbs."""
+    app.command(rich_help_panel="Look")(watch)
+
+
+def watch_rows(
+    record: Record,
+    rows: Sequence[RunRow],
+    *,
+    as_json: bool = False,
+    playbook: Path | None = None,
+    acting: bool = True,
+    show_log: bool = True,
+    options_: ConnectOptions | None = None,
+) -> Exit:
+    """Watch until every run has ended; return the exit code.
+
+    Raises:
+        PlaybookError: A playbook is wrong.
+        RecordError: The record cannot be written.
+    """
+    # Runs at one target share its connection and its stream.
+    sites: dict[str, Site] = {}
+    watched = []
+    for row in rows:
+        site = sites.setdefault(row.target_key, site_of(row) if options_ is None else Site(site_of(row).target, options_))
+        watched.append(Watched(row, site, load_playbook(playbook or row.playbook)))
+    many = len(rows) > 1
+    console = SETTINGS.out
+    if as_json:
+        return Watcher(watched, record, JsonSink(sys.stdout, show_log=show_log), SETTINGS.clock, acting=acting).run()
+    if not console.is_terminal:
+        sink = PlainSink(sys.stdout, show_log=show_log, many=many)
+        return Watcher(watched, record, sink, SETTINGS.clock, acting=acting).run()
+    with LiveSink(console, SETTINGS.clock, show_log=show_log, many=many) as live:
+        watcher = Watcher(watched, record, live, SETTINGS.clock, acting=acting)
+        live.attach(watcher)
+        return watcher.run()
+
+
+def watch(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    container: options.ContainerName = None,
+    user: options.User = None,
+    port: options.Port = None,
+    identity: options.Identity = None,
+    known_hosts: options.KnownHosts = None,
+    accept_new_host_key: options.AcceptKey = False,
+    state_dir: options.StateDir = None,
+    playbook: options.Playbook = None,
+    act: Annotated[
+        bool, typer.Option("--act/--observe-only", help="Relaunch by the playbook, or only look and say.")
+    ] = True,
+    log: Annotated[bool, typer.Option("--log/--no-log", help="Show the trainer's own lines.")] = True,
+    session: Annotated[
+        Optional[str],
+        typer.Option("--session", help="Look at a tmux session that dflashctl did not start; never acts."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Follow runs: output, GPUs, failures with their proof; relaunches by the playbook. With no argument, every run.
+
+    Ends when each run has finished (0), was stopped (3), failed under --observe-only (10, 11), or needs a person (12, 13).
+    Ctrl-C ends the watch and nothing else.
+
+    Examples:
+
+        dflashctl watch
+        dflashctl watch dflash --observe-only
+        dflashctl watch --host 10.1.2.6 --ct 200 --json
+        dflashctl watch --host 10.1.2.6 --ct 200 --session dflash
+    """
+    connect = ConnectOptions(accept_new_host_key=accept_new_host_key)
+    login = {"user": user, "port": port, "identity": identity, "state_dir": state_dir}
+    if session is not None:
+        target = resolve_target(host=host, ct=ct, container=container, known_hosts=known_hosts, **login)
+        raise typer.Exit(_watch_session(Site(target, connect), session, as_json=as_json))
+    with opened_record() as record:
+        rows = _rows(record, run, host, ct, container, known_hosts, login, connect, playbook)
+        code = watch_rows(
+            record, rows, as_json=as_json, playbook=playbook, acting=act, show_log=log, options_=connect
+        )
+    raise typer.Exit(code)
+
+
+def _rows(
+    record: Record,
+    run: str | None,
+    host: str | None,
+    ct: int | None,
+    container: str | None,
+    known_hosts: Path | None,
+    login: dict[str, object],
+    connect: ConnectOptions,
+    playbook: Path | None,
+) -> list[RunRow]:
+    if host is None and ct is None and container is None:
+        rows = [find_run(record, run)] if run else [row for row in record.runs() if row.state not in _OVER]
+        if not rows:
+            raise NotFound("no run to watch: every run in the record has ended", hint="`dflashctl ps` lists them")
+        return rows
+    target = resolve_target(host=host, ct=ct, container=container, known_hosts=known_hosts, **login)
+    known = [row for row in record.runs() if row.target_key == target.key and run in (None, row.name)]
+    if known:
+        return known
+    # Another machine's run, or a lost record: the container itself says what runs there.
+    site = Site(target, connect)
+    try:
+        book = str(playbook.resolve()) if playbook else None
+        return [Operator(site, record, SETTINGS.clock).adopt(run or DEFAULT_RUN, book)]
+    finally:
+        site.close()
+
+
+def _watch_session(site: Site, session: str, *, as_json: bool) -> Exit:
+    """Look once at a foreign session: its scrollback, its GPUs, and a diagnosis of lower confidence."""
+    from orchestrator.classify import LogScanner, diagnose_text
+    from orchestrator.observe.parse import gpus
+
+    try:
+        request = {"session": session, "socket": None, "lines": _CAPTURE_LINES}
+        messages = site.client().call("capture", request, timeout_s=30.0)
+    finally:
+        site.close()
+    capture = next(message for message in messages if message["type"] == "capture")
+    if not capture["exists"]:
+        raise NotFound(f"{site.target_key}: no tmux session {session!r} there", hint="`tmux ls` in the container lists them")
+    lines = [str(line) for line in capture["lines"]]
+    scanner = LogScanner(truncated=True)
+    scanner.feed("\n".join(lines).encode() + b"\n", 0)
+    diagnosis = diagnose_text(scanner.reading(), ended=bool(capture["dead"]))
+    reading = next((gpus(message) for message in messages if message["type"] == "gpu"), None)
+    seen = [gpu_text(gpu) for gpu in reading.value] if isinstance(reading, Present) else []
+    if as_json:
+        print_json(
+            {
+                "session": session,
+                "dead": capture["dead"],
+                "failure": diagnosis.failure.value if diagnosis.failure else None,
+                "summary": diagnosis.summary,
+                "confidence": diagnosis.confidence,
+                "gpus": seen,
+                "lines": lines[-50:],
+            }
+        )
+    else:
+        out = SETTINGS.out
+        for line in lines[-30:]:
+            out.print(f"  | {clean(line)}", markup=False)
+        out.print("  ".join(seen) or "GPUs: none could be read", markup=False)
+        out.print(
+            f"{session}: {diagnosis.summary} (from {len(lines)} lines of a pane only; confidence {diagnosis.confidence:.0%}; "
+            "dflashctl did not start it and will not touch it)",
+            markup=False,
+        )
+    if diagnosis.state is RunState.DEAD:
+        return Exit.FAILED
+    return Exit.OK
+
+

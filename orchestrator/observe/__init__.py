@@ -1,0 +1,17 @@
+"""What is seen: one stream per container, folded into one snapshot per run. Never changes anything."""
+
+from orchestrator.observe.host import container_state
+from orchestrator.observe.stream import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received
+from orchestrator.observe.tracker import RunTracker, Sighting
+
+__all__ = [
+    "ContainerSeen",
+    "ContainerStream",
+    "Cursor",
+    "Lost",
+    "Observation",
+    "Received",
+    "RunTracker",
+    "Sighting",
+    "container_state",
+]

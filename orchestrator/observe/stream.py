@@ -1,0 +1,156 @@
+"""One thread per container: keeps the guest's stream open, reconnects with backoff, and says when it is blind."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import Queue
+from typing import Protocol, Union
+
+from orchestrator.clock import Clock
+from orchestrator.errors import BlindError, GuestRefused, OrchestratorError
+from orchestrator.wire import Message
+
+PING_EVERY_S = 5.0
+ASK_HOST_AFTER_S = 7.0
+SILENT_LIMIT_S = 25.0
+BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message of the guest."""
+
+    target: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The stream broke or could not be opened."""
+
+    target: str
+    error: OrchestratorError
+    retry_in_s: float
+
+
+@dataclass(frozen=True)
+class ContainerSeen:
+    """What the host says of the container; None if it could not say."""
+
+    target: str
+    state: str | None
+
+
+Observation = Union[Received, Lost, ContainerSeen]
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """How much of an attempt was seen already."""
+
+    attempt: int | None
+    log_offset: int
+    metrics_offset: int
+
+
+class GuestStream(Protocol):
+    """The kept channel to `guest watch`."""
+
+    def send(self, kind: str, fields: Mapping[str, object]) -> None: ...
+    def read(self, timeout_s: float) -> Message | None: ...
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """How to reach one container; connection implements it, tests may fake it."""
+
+    @property
+    def target_key(self) -> str: ...
+    @property
+    def state_dir(self) -> str: ...
+    def open_watch(self, request: Mapping[str, object]) -> GuestStream: ...
+    def container_state(self) -> str | None: ...
+    def drop(self) -> None:
+        """Forget the connection, so that the next opening makes a new one."""
+
+
+class ContainerStream(threading.Thread):
+    """Feeds `out` with observations of one container until stopped."""
+
+    def __init__(
+        self,
+        source: Source,
+        out: Queue[Observation],
+        cursors: Callable[[], Mapping[str, Cursor]],
+        clock: Clock,
+    ) -> None:
+        super().__init__(name=f"watch {source.target_key}", daemon=True)
+        self._source = source
+        self._out = out
+        self._cursors = cursors
+        self._clock = clock
+        self._ending = threading.Event()
+        self._failures = 0
+
+    def stop(self) -> None:
+        """Ask the thread to end; it does within a second."""
+        self._ending.set()
+
+    def run(self) -> None:
+        """Stream until stopped."""
+        while not self._ending.is_set():
+            try:
+                self._stream_once()
+            except (BlindError, GuestRefused) as error:
+                if self._ending.is_set():
+                    return
+                self._report_loss(error)
+
+    def _request(self) -> dict[str, object]:
+        runs = {
+            run: {"attempt": c.attempt, "log_offset": c.log_offset, "metrics_offset": c.metrics_offset}
+            for run, c in self._cursors().items()
+        }
+        return {"state_dir": self._source.state_dir, "runs": runs, "gpus": True, "interval_s": 0.2}
+
+    def _stream_once(self) -> None:
+        stream = self._source.open_watch(self._request())
+        try:
+            self._pump(stream)
+        finally:
+            stream.close()
+
+    def _pump(self, stream: GuestStream) -> None:
+        heard = pinged = self._clock.monotonic()
+        asked_host = False
+        while not self._ending.is_set():
+            message = stream.read(0.5)
+            now = self._clock.monotonic()
+            if message is not None:
+                heard, asked_host, self._failures = now, False, 0
+                self._out.put(Received(self._source.target_key, message))
+                if message["type"] == "bye":
+                    raise BlindError(f"{self._source.target_key}: the guest ended: {message.get('reason')}")
+            if now - pinged >= PING_EVERY_S:
+                stream.send("ping", {})
+                pinged = now
+            if now - heard >= ASK_HOST_AFTER_S and not asked_host:
+                # An attach to a frozen container blocks; only the host can tell freezing from death.
+                self._tell_container()
+                asked_host = True
+            if now - heard >= SILENT_LIMIT_S:
+                raise BlindError(f"{self._source.target_key}: silent for {now - heard:.0f} s")
+
+    def _tell_container(self) -> None:
+        self._out.put(ContainerSeen(self._source.target_key, self._source.container_state()))
+
+    def _report_loss(self, error: OrchestratorError) -> None:
+        delay = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)] * random.uniform(0.8, 1.2)
+        self._failures += 1
+        self._out.put(Lost(self._source.target_key, error, delay))
+        self._source.drop()
+        self._tell_container()
+        self._ending.wait(delay)

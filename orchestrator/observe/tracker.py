@@ -1,0 +1,218 @@
+"""Fold the guest's messages about one run into a snapshot of its newest attempt. No I/O; the clock is an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from orchestrator.classify import LogScanner
+from orchestrator.observe import parse
+from orchestrator.types import (
+    Absent,
+    Blind,
+    Evidence,
+    ExitRecord,
+    Gpu,
+    Heartbeat,
+    LastWords,
+    Liveness,
+    Present,
+    Reading,
+    Snapshot,
+)
+from orchestrator.wire import Message, unpack_bytes
+
+_STEP_WINDOW = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """What one message brought that a person or the record wants."""
+
+    attempt: int | None = None  # a new newest attempt
+    of: int | None = None  # the attempt that the log or metrics are of
+    log: bytes = b""
+    log_offset: int = 0
+    metrics: tuple[dict[str, Any], ...] = ()
+    predictions: tuple[Evidence, ...] = ()
+    heartbeat: bool = False
+    environment: bool = False
+
+
+@dataclass(kw_only=True)
+class AttemptView:
+    """What is known of one attempt."""
+
+    number: int
+    log_offset: int = 0
+    metrics_offset: int = 0
+    heartbeat: Reading[Heartbeat] = field(default_factory=Absent)
+    exit: Reading[ExitRecord] = field(default_factory=Absent)
+    last_words: Reading[LastWords] = field(default_factory=Absent)
+    result: Reading[dict[str, Any]] = field(default_factory=Absent)
+    environment: dict[str, Any] | None = None
+    info: dict[str, Any] | None = None
+    scanner: LogScanner = field(default_factory=LogScanner)
+    heartbeat_seen_at: datetime | None = None
+    log_grew_at: datetime | None = None
+    first_step: int | None = None
+    step_times: list[float] = field(default_factory=list)
+
+
+class RunTracker:
+    """One run as seen through one container's stream."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.view: AttemptView | None = None
+        # After a cut the rest of an attempt that ended meanwhile comes before the newest one's.
+        self._previous: AttemptView | None = None
+        self.spec: dict[str, Any] | None = None
+        self.liveness: Reading[Liveness] = Blind("not looked yet")
+        self.gpus: Reading[tuple[Gpu, ...]] = Blind("not looked yet")
+        self.stop: dict[str, Any] | None = None
+        self.checkpoint_step: int | None = None
+        self.container: str | None = None
+        self.container_identity: tuple[Any, Any] | None = None
+        self.disk_free_bytes: int | None = None
+        self.looked_at: datetime | None = None
+        self.clock_skew_s: float = 0.0
+
+    @property
+    def median_step_s(self) -> float | None:
+        """The rolling median of seconds a step, from the attempt's own metrics."""
+        times = self.view.step_times if self.view else []
+        return median(times) if times else None
+
+    def lost(self, reason: str) -> None:
+        """The stream broke: nothing is known of the present, and what was known stays as the past."""
+        self.liveness = Blind(reason)
+        self.gpus = Blind(reason)
+
+    def apply(self, message: Message, now: datetime) -> Sighting:
+        """Fold in one message that is about this run or its container."""
+        self.looked_at = now
+        kind = message["type"]
+        if kind == "hello":
+            self.clock_skew_s = float(message["now"]) - now.timestamp()
+            self.container_identity = (message.get("boot_id"), message.get("pid1_start_ticks"))
+        elif kind == "gpu":
+            self.gpus = parse.gpus(message)
+        elif kind == "disk":
+            self.disk_free_bytes = message.get("free_bytes")
+        elif kind == "run":
+            return self._apply_run(message)
+        for view in (self.view, self._previous):
+            if kind != "run" and view is not None and message.get("attempt") == view.number:
+                return self._apply_attempt(view, message, now)
+        return Sighting()
+
+    def _apply_run(self, message: Message) -> Sighting:
+        self.spec = message.get("spec") or self.spec
+        self.liveness = parse.reading(message.get("alive"), parse.liveness, "the run's liveness")
+        self.stop = message.get("stop")
+        self.checkpoint_step = message.get("checkpoint_step")
+        newest = message.get("attempt")
+        fresh = newest is not None and (self.view is None or newest > self.view.number)
+        if newest is not None and fresh:
+            self._previous, self.view = self.view, AttemptView(number=newest)
+        if self.view is not None and message.get("attempt_info"):
+            self.view.info = message["attempt_info"]
+        return Sighting(attempt=newest if fresh else None)
+
+    def _apply_attempt(self, view: AttemptView, message: Message, now: datetime) -> Sighting:
+        kind, value = message["type"], message.get("value")
+        if kind == "log":
+            return self._apply_log(view, message, now)
+        if kind == "metrics":
+            view.metrics_offset = int(message.get("next_offset") or message["offset"])
+            rows = tuple(message["lines"])
+            self._note_steps(view, rows)
+            return Sighting(of=view.number, metrics=rows)
+        if kind == "heartbeat":
+            return self._apply_heartbeat(view, value, now)
+        if kind == "exit":
+            view.exit = parse.reading(value, parse.exit_record, "exit.json")
+        elif kind == "error":
+            view.last_words = parse.reading(value, parse.last_words, "error.json")
+        elif kind == "result":
+            view.result = parse.reading(value, dict, "result.json")
+        elif kind == "environment":
+            view.environment = value
+            return Sighting(environment=True)
+        return Sighting()
+
+    def _apply_log(self, view: AttemptView, message: Message, now: datetime) -> Sighting:
+        data, offset = unpack_bytes(message["data"]), int(message["offset"])
+        # After a reconnect the guest begins where we asked; what overlaps was seen already.
+        seen = view.log_offset - offset
+        if 0 < seen:
+            data, offset = data[seen:], view.log_offset
+        if not data:
+            return Sighting()
+        predictions = view.scanner.feed(data, offset)
+        view.log_offset = offset + len(data)
+        view.log_grew_at = now
+        return Sighting(of=view.number, log=data, log_offset=offset, predictions=predictions)
+
+    def _apply_heartbeat(self, view: AttemptView, value: Any, now: datetime) -> Sighting:
+        fresh = parse.reading(value, parse.heartbeat, "heartbeat.json")
+        if isinstance(fresh, Present):
+            before = view.heartbeat
+            moved = not isinstance(before, Present) or (before.value.phase, before.value.step) != (
+                fresh.value.phase,
+                fresh.value.step,
+            )
+            if moved:
+                view.heartbeat_seen_at = now
+            if view.first_step is None and fresh.value.phase.value == "train":
+                view.first_step = fresh.value.resumed_from_step or 0
+        view.heartbeat = fresh
+        return Sighting(heartbeat=True)
+
+    @staticmethod
+    def _note_steps(view: AttemptView, rows: tuple[Mapping[str, Any], ...]) -> None:
+        for row in rows:
+            if row.get("kind") == "train" and isinstance(row.get("step_s"), (int, float)):
+                view.step_times.append(float(row["step_s"]))
+        del view.step_times[:-_STEP_WINDOW]
+
+    @property
+    def container_restarted(self) -> bool:
+        """Whether pid 1 of the container, or the host's boot, is another one than when the attempt began."""
+        info = self.view.info if self.view else None
+        if not info or self.container_identity is None:
+            return False
+        return (info.get("boot_id"), info.get("pid1_start_ticks")) != self.container_identity
+
+    def snapshot(self, now: datetime) -> Snapshot | None:
+        """Return all that is known of the newest attempt; None before the first attempt was seen."""
+        view = self.view
+        if view is None:
+            return None
+        stop = self.stop if self.stop and self.stop.get("attempt") in (None, view.number) else None
+        started = view.info.get("started_at") if view.info else None
+        return Snapshot(
+            now=now,
+            run=self.run,
+            attempt=view.number,
+            liveness=self.liveness,
+            heartbeat=view.heartbeat,
+            exit=view.exit,
+            last_words=view.last_words,
+            result=view.result,
+            log=view.scanner.reading(),
+            gpus=self.gpus,
+            stop_by=stop.get("by") if stop else None,
+            stop_reason=stop.get("reason") if stop else None,
+            started_at=parse.instant(started) if started else None,
+            heartbeat_seen_at=view.heartbeat_seen_at,
+            log_grew_at=view.log_grew_at,
+            container=self.container,
+            container_restarted=self.container_restarted,
+            disk_free_bytes=self.disk_free_bytes,
+            kind=str((self.spec or {}).get("kind") or "trainer"),
+        )

@@ -1,0 +1,246 @@
+"""What a person does to a run: launch, stop, relaunch, adopt. One path for all: look, refuse what is unsafe, act, record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.act import Actor
+from orchestrator.clock import Clock
+from orchestrator.connection import trainer_archive
+from orchestrator.errors import CommandFailed, ConfigError, NotFound, RunAlive
+from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
+from orchestrator.observe import RunTracker
+from orchestrator.record import Record, RunRow
+from orchestrator.site import Site
+from orchestrator.types import Present, Snapshot
+from orchestrator.wire import Message
+
+LOOK_TIMEOUT_S = 30.0
+PUSH_TIMEOUT_S = 1800.0
+CHECK_TIMEOUT_S = 120.0
+LOOK_LOG_BYTES = 256 * 1024
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """What a launch came to. `already` is `alive` or `finished` if nothing was started."""
+
+    row: RunRow
+    attempt: int
+    resumes_at: int | None
+    already: str | None = None
+    argv: tuple[str, ...] = ()
+    changes: tuple[tuple[str, str, str], ...] = ()
+
+
+def look(site: Site, run: str, clock: Clock, *, log_bytes: int = LOOK_LOG_BYTES) -> RunTracker:
+    """Return what the container shows of a run right now; a run that never was has no view.
+
+    Raises:
+        BlindError: It cannot be reached.
+        GuestRefused: The container is not ready.
+    """
+    tracker = RunTracker(run)
+    request = {"state_dir": site.state_dir, "run": run, "log_bytes": log_bytes}
+    tracker.apply(site.hello, clock.now())
+    for message in site.client().call("look", request, timeout_s=LOOK_TIMEOUT_S):
+        tracker.apply(message, clock.now())
+    tracker.container = "running"
+    return tracker
+
+
+def is_alive(snapshot: Snapshot | None) -> bool:
+    """Whether any process of the run lives, by positive proof."""
+    return snapshot is not None and isinstance(snapshot.liveness, Present) and not snapshot.liveness.value.is_gone
+
+
+class Operator:
+    """Does what a person asks, at one site."""
+
+    def __init__(self, site: Site, record: Record, clock: Clock) -> None:
+        self._site = site
+        self._record = record
+        self._clock = clock
+        self._actor = Actor(record, clock)
+
+    def launch(
+        self,
+        spec: RunSpec,
+        env: Mapping[str, str],
+        *,
+        playbook: str | None,
+        progress: Progress | None = None,
+    ) -> Launched:
+        """Start the run, or report that it lives already.
+
+        Raises:
+            ConfigError: The trainer refused its configuration; nothing was started.
+            CommandFailed: The trainer's environment is incomplete; nothing was started.
+            BlindError: The container cannot be reached.
+            GuestRefused: The container is not ready.
+        """
+        tracker = look(self._site, spec.run, self._clock)
+        snapshot = tracker.snapshot(self._clock.now())
+        before = tracker.view.number if tracker.view else 0
+        if snapshot is not None and (is_alive(snapshot) or isinstance(snapshot.result, Present)):
+            row = self._save(tracker, spec, playbook)
+            already = "alive" if is_alive(snapshot) else "finished"
+            return Launched(row=row, attempt=before, resumes_at=None, already=already)
+        spec = self.prepare(spec, progress)
+        return self._start(spec, before + 1, env, playbook, tracker, reason="launched by its user")
+
+    def relaunch(
+        self,
+        row: RunRow,
+        change: Callable[[RunSpec], RunSpec],
+        *,
+        reason: str,
+        progress: Progress | None = None,
+    ) -> Launched:
+        """Stop what lives and start the next attempt with the changed spec; the difference is recorded.
+
+        Raises:
+            NotFound: The run was never started there.
+            ConfigError: The trainer refused the changed configuration; the living attempt was not stopped.
+            BlindError: The container cannot be reached.
+        """
+        tracker = look(self._site, row.name, self._clock)
+        snapshot = tracker.snapshot(self._clock.now())
+        if snapshot is None or tracker.spec is None:
+            raise NotFound(f"{row.target_key}: run {row.name!r} was never started there")
+        old = spec_from_document(tracker.spec)
+        # The change is checked before the old attempt is stopped: a typing error must not cost a living run.
+        new = self.prepare(change(replace(old, inject=())), progress)
+        if is_alive(snapshot):
+            self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s)
+        changes = difference(old, new)
+        launched = self._start(new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes)
+        return replace(launched, changes=changes)
+
+    def stop(self, row: RunRow, *, reason: str, grace_s: float | None = None) -> Message:
+        """End every process of the run; idempotent.
+
+        Raises:
+            BlindError: The container cannot be reached.
+            GuestRefused: Something could not be ended.
+        """
+        grace = grace_s if grace_s is not None else float(row.spec.get("stop_grace_s") or 30.0)
+        attempts = self._record.attempts(row.id)
+        return self._actor.stop(
+            self._site.client(),
+            row.id,
+            row.name,
+            state_dir=self._site.state_dir,
+            attempt=attempts[-1].n if attempts else 1,
+            by="user",
+            reason=reason,
+            grace_s=grace,
+        )
+
+    def adopt(self, run: str, playbook: str | None) -> RunRow:
+        """Take a run that someone else launched into the record.
+
+        Raises:
+            NotFound: No such run there.
+        """
+        tracker = look(self._site, run, self._clock)
+        if tracker.spec is None:
+            raise NotFound(
+                f"{self._site.target_key}: no run {run!r} there", hint="`dflashctl launch` starts one"
+            )
+        return self._save(tracker, spec_from_document(tracker.spec), playbook)
+
+    def prepare(self, spec: RunSpec, progress: Progress | None = None) -> RunSpec:
+        """Push the bundled trainer if it changed, and let it check its own configuration; a command needs neither.
+
+        Raises:
+            ConfigError: The trainer refused its configuration.
+            CommandFailed: The trainer's environment is incomplete.
+        """
+        if spec.is_command:
+            return spec
+        archive = trainer_archive()
+        request: dict[str, Any] = {"state_dir": self._site.state_dir, "sha256": archive.sha256, "kind": "trainer"}
+        client = self._site.client()
+        (answer,) = client.call("install", {**request, "check": True, "size": 0}, timeout_s=LOOK_TIMEOUT_S)
+        if not answer["already"]:
+            (answer,) = client.call(
+                "install",
+                {**request, "size": len(archive.data)},
+                payload=archive.data,
+                timeout_s=PUSH_TIMEOUT_S,
+                progress=progress,
+            )
+        ready = replace(spec, trainer_sha256=archive.sha256, trainer_dir=str(answer["path"]))
+        self._check_config(ready)
+        return ready
+
+    def _check_config(self, spec: RunSpec) -> None:
+        argv = ["env", "-C", str(spec.trainer_dir), "LC_ALL=C.UTF-8", spec.python, "-m", "trainer", "--check-config"]
+        argv += ["--config", "-" if spec.config_toml is not None else spec.config or ""]
+        for key, value in spec.overrides:
+            argv += ["--set", f"{key}={value}"]
+        for injection in spec.inject:
+            argv += ["--inject", injection]
+        stdin = (spec.config_toml or "").encode()
+        result = self._site.shell().run(argv, stdin=stdin, timeout_s=CHECK_TIMEOUT_S)
+        if result.exit_code == 0:
+            return
+        lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word on standard error"]
+        if result.exit_code == 78:
+            raise ConfigError(f"{self._site.target_key}: the trainer refused its configuration: {lines[-1]}")
+        raise CommandFailed(
+            f"{self._site.target_key}: {spec.python} cannot run the trainer (exit code {result.exit_code}): {lines[-1]}",
+            hint="install what it needs there: "
+            f"{spec.python} -m pip install 'torch>=2.9,<2.15' numpy safetensors, or name another one with --python",
+        )
+
+    def _start(
+        self,
+        spec: RunSpec,
+        attempt: int,
+        env: Mapping[str, str] | None,
+        playbook: str | None,
+        tracker: RunTracker,
+        *,
+        reason: str,
+        changes: tuple[tuple[str, str, str], ...] = (),
+    ) -> Launched:
+        row = self._save(tracker, spec, playbook)
+        try:
+            started = self._actor.start(
+                self._site.client(),
+                row.id,
+                spec,
+                state_dir=self._site.state_dir,
+                attempt=attempt,
+                by="user",
+                reason=reason,
+                env=env,
+                changes={key: new for key, _, new in changes},
+            )
+        except RunAlive:
+            if is_alive(look(self._site, spec.run, self._clock).snapshot(self._clock.now())):
+                return Launched(row=row, attempt=attempt, resumes_at=None, already="alive")
+            raise
+        document = spec_document(spec, state_dir=self._site.state_dir, attempt=attempt, created_at="")
+        return Launched(
+            row=row,
+            attempt=int(started["attempt"]),
+            resumes_at=tracker.checkpoint_step,
+            argv=tuple(document["argv"]),
+        )
+
+    def _save(self, tracker: RunTracker, spec: RunSpec, playbook: str | None) -> RunRow:
+        document = tracker.spec or spec_document(spec, state_dir=self._site.state_dir, attempt=0, created_at="")
+        target = self._site.target
+        # Only plain data may go into the record.
+        plain = json.loads(json.dumps(document))
+        return self._record.save_run(
+            spec.run, target.to_json(), target.key, plain, self._clock.now(), playbook=playbook
+        )

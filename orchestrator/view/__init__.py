@@ -1,0 +1,1 @@
+"""How a watch looks: plain lines, JSON lines, or a live terminal. Reads events only; never reaches a run."""

@@ -1,0 +1,130 @@
+"""A watch on a terminal: the lines scroll, and a small table of runs and GPUs stays below them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.clock import Clock
+from orchestrator.terminal import plain
+from orchestrator.types import Blind, Gpu, Present, RunState
+from orchestrator.view.plain import PlainSink
+from orchestrator.watch.events import WatchEvent
+from orchestrator.watch.runwatch import RunWatch
+
+_STYLES = {
+    RunState.HEALTHY: "green",
+    RunState.FINISHED: "bold green",
+    RunState.DEAD: "bold red",
+    RunState.HUNG: "bold red",
+}
+
+
+class _Runs(Protocol):
+    @property
+    def runs(self) -> Sequence[RunWatch]: ...
+
+
+class LiveSink:
+    """Draws the present of every run below the scrolling lines; use as a context manager."""
+
+    def __init__(self, console: Console, clock: Clock, *, show_log: bool = True, many: bool = False) -> None:
+        self._console = console
+        self._clock = clock
+        self._lines = PlainSink(console.file, show_log=show_log, colour=not console.no_color, many=many)
+        self._live = Live(console=console, refresh_per_second=4, transient=False, auto_refresh=False)
+        self._watcher: _Runs | None = None
+        self._drawn_at = 0.0
+
+    def __enter__(self) -> LiveSink:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def attach(self, watcher: _Runs) -> None:
+        """Say whose runs are drawn."""
+        self._watcher = watcher
+
+    def emit(self, event: WatchEvent) -> None:
+        """Print one event above the table."""
+        for line in self._lines.lines(event):
+            self._console.print(Text.from_ansi(line), soft_wrap=True)
+
+    def refresh(self) -> None:
+        """Redraw the table, at most four times a second."""
+        now = self._clock.monotonic()
+        if self._watcher is None or now - self._drawn_at < 0.25:
+            return
+        self._drawn_at = now
+        rows = [self._run(run, self._clock.now()) for run in self._watcher.runs]
+        self._live.update(Group(*rows), refresh=True)
+
+    def _run(self, run: RunWatch, now: datetime) -> RenderableType:
+        tracker, view = run.tracker, run.tracker.view
+        state = run.diagnosis.state if run.diagnosis else RunState.NEW
+        table = Table.grid(padding=(0, 1))
+        table.add_row(Text(run.row.name, style="bold"), Text(run.row.target_key, style="dim"), *self._progress(run))
+        cells = Text(f"attempt {view.number if view else '-'} ", style="dim")
+        cells.append(state.value, style=_STYLES.get(state, "yellow"))
+        if run.decision is not None and run.decision.not_before is not None:
+            left = (run.decision.not_before - now).total_seconds()
+            if left > 0:
+                cells.append(f"  {run.decision.kind.value} in {left:.0f} s", style="yellow")
+        age = (now - tracker.looked_at).total_seconds() if tracker.looked_at else None
+        if isinstance(tracker.liveness, Blind):
+            cells.append(f"  blind: {plain(tracker.liveness.reason)}", style="yellow")
+        elif age is not None and age > 10:
+            cells.append(f"  last look {age:.0f} s ago", style="yellow")
+        return Group(table, cells, *self._gpus(run))
+
+    @staticmethod
+    def _progress(run: RunWatch) -> list[RenderableType]:
+        view = run.tracker.view
+        if view is None or not isinstance(view.heartbeat, Present):
+            return [Text("starting", style="dim")]
+        beat = view.heartbeat.value
+        cells: list[RenderableType] = [Text(beat.phase.value)]
+        if beat.total_steps:
+            cells += [
+                ProgressBar(total=beat.total_steps, completed=beat.step, width=24),
+                Text(f"{beat.step}/{beat.total_steps}"),
+            ]
+        if beat.loss is not None:
+            cells.append(Text(f"loss {beat.loss:.3f}"))
+        if beat.tokens_per_s is not None:
+            cells.append(Text(f"{beat.tokens_per_s / 1e3:.1f} ktok/s"))
+        if beat.checkpoint_step is not None:
+            cells.append(Text(f"saved {beat.checkpoint_step}", style="dim"))
+        return cells
+
+    @staticmethod
+    def _gpus(run: RunWatch) -> list[RenderableType]:
+        reading = run.tracker.gpus
+        if not isinstance(reading, Present) or not reading.value:
+            return []
+        return [Text("  ".join(gpu_text(gpu) for gpu in reading.value), style="dim")]
+
+
+def gpu_text(gpu: Gpu) -> str:
+    """Return one GPU in a few words; what could not be read is left out."""
+    if gpu.problem:
+        return f"GPU{gpu.index} {plain(gpu.problem)}"
+    parts = [f"GPU{gpu.index}"]
+    if gpu.utilization_pct is not None:
+        parts.append(f"{gpu.utilization_pct:.0f}%")
+    if gpu.memory_used_bytes is not None and gpu.memory_total_bytes:
+        parts.append(f"{gpu.memory_used_bytes / 2**30:.1f}/{gpu.memory_total_bytes / 2**30:.0f}GiB")
+    if gpu.power_w is not None:
+        parts.append(f"{gpu.power_w:.0f}W")
+    if gpu.temperature_c is not None:
+        parts.append(f"{gpu.temperature_c:.0f}C")
+    return " ".join(parts)

@@ -1,0 +1,89 @@
+"""A watch as lines of text: for pipes, logs and terminals without colour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from orchestrator.clock import timestamp
+from orchestrator.terminal import clean, plain
+from orchestrator.watch.events import Level, WatchEvent
+
+_MARKS = {Level.DETAIL: " ", Level.INFO: "-", Level.GOOD: "+", Level.WARNING: "!", Level.BAD: "x"}
+_LEVEL_SGR = {Level.INFO: "36", Level.GOOD: "32;1", Level.WARNING: "33;1", Level.BAD: "31;1"}
+_SHOWN_EVIDENCE = 3
+
+
+def evidence_lines(detail: Mapping[str, Any]) -> list[str]:
+    """Return the first pieces of evidence of a diagnosis, one a line."""
+    lines: list[str] = []
+    for role, items in (("evidence", detail.get("evidence") or ()), ("cascade", detail.get("cascades") or ())):
+        for item in items[:_SHOWN_EVIDENCE]:
+            where = f"{item['source']}" + (f" byte {item['offset']}" if item.get("offset") is not None else "")
+            rank = f" rank {item['rank']}" if item.get("rank") is not None else ""
+            lines.append(f"{role} ({where}{rank}): {plain(item['text'])}")
+    return lines
+
+
+class PlainSink:
+    """Writes one line an event; the trainer's own lines are set off by a bar."""
+
+    def __init__(self, out: TextIO, *, show_log: bool = True, colour: bool = False, many: bool = False) -> None:
+        self._out = out
+        self._show_log = show_log
+        self._colour = colour
+        self._many = many
+
+    def emit(self, event: WatchEvent) -> None:
+        """Write one event."""
+        for line in self.lines(event):
+            self._out.write(line + "\n")
+        self._out.flush()
+
+    def lines(self, event: WatchEvent) -> list[str]:
+        """Return the lines of one event; empty for what this view leaves out."""
+        name = f"{event.run} " if self._many else ""
+        if event.kind == "log":
+            text = clean(event.text) if self._colour else plain(event.text)
+            return [f"  {name}| {text}"] if self._show_log else []
+        if event.kind == "metrics":
+            return []
+        clock = event.at.astimezone().strftime("%H:%M:%S.%f")[:-3]
+        attempt = f" [{event.attempt}]" if event.attempt is not None else ""
+        head = f"{_MARKS[event.level]} {clock} {event.run}{attempt} {event.kind}: {plain(event.text)}"
+        if self._colour and event.level in _LEVEL_SGR:
+            head = f"\x1b[{_LEVEL_SGR[event.level]}m{head}\x1b[0m"
+        return [head, *(f"      {line}" for line in evidence_lines(event.detail))]
+
+    def refresh(self) -> None:
+        """Lines need no redrawing."""
+
+
+class JsonSink:
+    """Writes one JSON object an event."""
+
+    def __init__(self, out: TextIO, *, show_log: bool = True) -> None:
+        self._out = out
+        self._show_log = show_log
+
+    def emit(self, event: WatchEvent) -> None:
+        """Write one event."""
+        if event.kind == "log" and not self._show_log:
+            return
+        body = {
+            "schema_version": 1,
+            "at": timestamp(event.at),
+            "kind": event.kind,
+            "run": event.run,
+            "target": event.target,
+            "attempt": event.attempt,
+            "level": event.level.value,
+            "text": plain(event.text),
+            "detail": dict(event.detail),
+        }
+        self._out.write(json.dumps(body) + "\n")
+        self._out.flush()
+
+    def refresh(self) -> None:
+        """Lines need no redrawing."""

@@ -1,0 +1,6 @@
+"""One turn: take in what the streams brought, diagnose, decide, and let the acts that are due be carried out."""
+
+from orchestrator.watch.events import Level, Sink, WatchEvent
+from orchestrator.watch.loop import Watched, Watcher
+
+__all__ = ["Level", "Sink", "WatchEvent", "Watched", "Watcher"]

@@ -1,0 +1,45 @@
+"""What a watch tells a person: one value per thing told, drawn by whichever sink is in use. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+from typing import Any, Protocol
+
+
+class Level(str, Enum):
+    """How loud a thing is told."""
+
+    DETAIL = "detail"
+    INFO = "info"
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchEvent:
+    """One thing told. `kind`: log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, seen, gate."""
+
+    kind: str
+    at: datetime
+    run: str
+    target: str
+    attempt: int | None
+    text: str
+    level: Level = Level.INFO
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Sink(Protocol):
+    """Where events go."""
+
+    def emit(self, event: WatchEvent) -> None:
+        """Show or store one event."""
+        ...
+
+    def refresh(self) -> None:
+        """Redraw what shows the present; called a few times a second."""
+        ...

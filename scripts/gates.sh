@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The gates, in the order of their price; stops at the first that is red. `lint` runs only the static ones.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+bin=$(cd "${VENV:-.venv}/bin" && pwd)
+step() { printf '\n== %s\n' "$*"; }
+
+step "format and lint";          "$bin/ruff" format --check . && "$bin/ruff" check .
+step "types";                    "$bin/mypy"
+step "import directions";        "$bin/lint-imports"
+[ "${1:-}" != lint ] || exit 0
+
+step "unit, contract, transcripts"
+"$bin/python" -m pytest -q
+step "the wheel, installed without torch"
+scripts/wheel_check.sh
+step "the demo, in its short form"
+"$bin/dflashctl" demo --short
+step "real parts: torch, sshd, LXC, tmux"
+if [ "${CI:-}" = true ]; then export DFLASHCTL_REQUIRE_LAB=1; fi
+"$bin/python" -m pytest -q -m "integration or torch"
