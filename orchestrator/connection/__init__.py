@@ -1,0 +1,32 @@
+"""The way to where the runs live: shells over ssh and pct, and the guest at their end. The only place that knows ssh."""
+
+from orchestrator.connection.container import ContainerShell
+from orchestrator.connection.guest import GuestClient, GuestStream
+from orchestrator.connection.guestfile import Archive, GuestFile, build_guest, trainer_archive
+from orchestrator.connection.host import HostShell
+from orchestrator.connection.local import LocalShell
+from orchestrator.connection.opening import host_shell, open_shell
+from orchestrator.connection.pool import Connections, backoff
+from orchestrator.connection.shell import Result, Shell, Stream
+from orchestrator.connection.ssh import Login, ShellOptions
+
+__all__ = [
+    "Archive",
+    "Connections",
+    "ContainerShell",
+    "GuestClient",
+    "GuestFile",
+    "GuestStream",
+    "HostShell",
+    "LocalShell",
+    "Login",
+    "Result",
+    "Shell",
+    "ShellOptions",
+    "Stream",
+    "backoff",
+    "build_guest",
+    "host_shell",
+    "open_shell",
+    "trainer_archive",
+]

@@ -1,0 +1,234 @@
+"""One ssh connection, hardened: every wait has an end, every key is checked, a dead link is noticed.
+
+fabric reads the ssh config and builds the way through jump hosts; what it leaves open is closed here: it checks no host
+key, sends no keep-alive, sets no timeout, and may forward the agent.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fabric
+import paramiko
+from paramiko.auth_strategy import AuthFailure
+
+from orchestrator.connection import knownhosts, sshconfig
+from orchestrator.connection.login import HostKeyPolicy, KeyStrategy, known_hosts_files
+from orchestrator.connection.translate import translate, translating
+from orchestrator.errors import HostDenied, HostUnreachable
+from orchestrator.inventory import Host
+
+CONNECT_TIMEOUT_S = 10
+BANNER_TIMEOUT_S = 15
+AUTH_TIMEOUT_S = 15
+CHANNEL_TIMEOUT_S = 10
+KEEPALIVE_S = 15.0  # ask after this much silence
+ANSWER_S = 5.0  # and drop the link after this much more
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShellOptions:
+    """How to connect. `accept_command` is the exact command for the message about an unknown key, if the caller has it."""
+
+    accept_new_host_key: bool = False
+    accept_command: str | None = None
+    ssh_config: Path | None = None
+    connect_timeout_s: int = CONNECT_TIMEOUT_S
+    keepalive_s: float = KEEPALIVE_S
+    answer_s: float = ANSWER_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """All that decides whether two shells can share a connection."""
+
+    host: Host
+    jumps: tuple[Host, ...] = ()
+    known_hosts: str | None = None
+    options: ShellOptions = field(default_factory=ShellOptions)
+
+    @property
+    def name(self) -> str:
+        """The host, for messages."""
+        return self.host.address
+
+
+class _Counted:
+    """A socket that knows when it last brought something. paramiko sees the socket itself in all else."""
+
+    def __init__(self, inner: Any) -> None:  # noqa: ANN401  # a socket, a channel of a jump host, or a proxy command
+        self._inner = inner
+        self.received_at = time.monotonic()
+
+    def recv(self, size: int) -> bytes:
+        data: bytes = self._inner.recv(size)
+        self.received_at = time.monotonic()
+        return data
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._inner, name)
+
+
+class SshConnection:
+    """An open connection and its keeper. Channels of it are used by several threads."""
+
+    def __init__(self, login: Login) -> None:
+        """Connect and log in.
+
+        Raises:
+            HostUnreachable: Refused, no route, no answer in time.
+            HostDenied: No key was taken.
+            HostKeyRefused: The host's key is unknown or has changed.
+            ConfigError: The ssh config is not readable.
+        """
+        self.login = login
+        self.lost_because: str | None = None
+        self._sockets: list[_Counted] = []
+        self._closed = threading.Event()
+        self._strategies: list[KeyStrategy] = []
+        with translating(login.name):
+            self._link = self._build()
+            self._open()
+        self._transport = self._link.transport
+        threading.Thread(target=self._keep, daemon=True, name=f"keep {login.name}").start()
+
+    @property
+    def is_alive(self) -> bool:
+        """The connection is open as far as we know."""
+        return bool(self._transport.is_active()) and not self._closed.is_set()
+
+    @property
+    def silence_s(self) -> float:
+        """For how long nothing came."""
+        return time.monotonic() - self._sockets[-1].received_at
+
+    def open_channel(self) -> paramiko.Channel:
+        """Return a new session channel.
+
+        Raises:
+            BlindError: The connection is lost, or sshd refuses one more channel.
+        """
+        with translating(self.login.name):
+            channel: paramiko.Channel = self._transport.open_session(timeout=CHANNEL_TIMEOUT_S)
+        return channel
+
+    def lost(self) -> HostUnreachable:
+        """Return the error for a channel that ended because the connection did."""
+        cause = self.lost_because or "the connection was lost"
+        return HostUnreachable(f"{self.login.name}: {cause}", hint="the state of what ran there is unknown")
+
+    def close(self) -> None:
+        """Close it with all its channels; harmless to repeat."""
+        self._closed.set()
+        self._shut()
+
+    def _shut(self) -> None:
+        link: Any = self._link
+        while isinstance(link, fabric.Connection):
+            link.client.close()
+            link = link.gateway
+
+    def _build(self) -> fabric.Connection:
+        config = sshconfig.load(self.login.options.ssh_config)
+        gateway: Any = None
+        for hop in self.login.jumps:
+            gateway = self._connection(hop, config, gateway)
+        return self._connection(self.login.host, config, gateway)
+
+    def _connection(self, host: Host, config: fabric.Config, gateway: Any) -> fabric.Connection:  # noqa: ANN401
+        says = config.base_ssh_config.lookup(host.address)
+        if gateway is None and says.get("proxyjump", "").lower() == "none":
+            gateway = False  # fabric would look for a host of that name
+        link = fabric.Connection(
+            host.address, user=host.user, port=host.port, config=config, gateway=gateway, forward_agent=False
+        )
+        self._harden(link, host)
+        return link
+
+    def _harden(self, link: fabric.Connection, host: Host | None) -> None:
+        """Set what fabric leaves open, on the way's every hop."""
+        options = self.login.options
+        says = link.ssh_config
+        name = knownhosts.host_name(
+            says.get("hostkeyalias", link.host), 22 if "hostkeyalias" in says else link.port
+        )
+        policy = HostKeyPolicy(
+            link.host,
+            name,
+            known_hosts_files(self.login.known_hosts, says),
+            pinned=host.host_key if host else None,
+            accept=options.accept_new_host_key,
+            command=options.accept_command,
+        )
+        strategy = KeyStrategy(says, link.user, host.identity if host else None)
+        self._strategies.append(strategy)
+        link.client.set_missing_host_key_policy(policy)
+        link.forward_agent = False
+        link.connect_timeout = options.connect_timeout_s
+        link.connect_kwargs = {
+            "auth_strategy": strategy,
+            "auth_timeout": AUTH_TIMEOUT_S,
+            "banner_timeout": BANNER_TIMEOUT_S,
+            "channel_timeout": CHANNEL_TIMEOUT_S,
+            "transport_factory": lambda sock, **kwargs: self._transport_over(sock, policy, **kwargs),
+        }
+        if isinstance(link.gateway, fabric.Connection) and "auth_strategy" not in link.gateway.connect_kwargs:
+            self._harden(link.gateway, None)
+
+    def _transport_over(self, sock: Any, policy: HostKeyPolicy, **kwargs: Any) -> paramiko.Transport:  # noqa: ANN401
+        if isinstance(sock, socket.socket):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        counted = _Counted(sock)
+        self._sockets.append(counted)
+        transport = paramiko.Transport(counted, **kwargs)  # type: ignore[arg-type]
+        security = transport.get_security_options()
+        security.key_types = policy.prefer(tuple(security.key_types))
+        return transport
+
+    def _open(self) -> None:
+        try:
+            self._link.open()
+            if not self._link.transport.is_authenticated():
+                raise paramiko.AuthenticationException("the host wants one more factor than a key")
+        except paramiko.AuthenticationException as cause:
+            self._shut()
+            raise self._denied(cause) from cause
+        except BaseException:
+            self._shut()
+            raise
+
+    def _denied(self, cause: paramiko.AuthenticationException) -> HostDenied:
+        tried = [line for strategy in self._strategies for line in strategy.tried]
+        what = "; ".join(tried) or "none found: no ~/.ssh/id_* and no agent"
+        reason = "" if isinstance(cause, AuthFailure) else f": {translate(cause, '').message.lstrip(': ')}"
+        return HostDenied(
+            f'{self.login.name}: the login as "{self._link.user}" was refused{reason}; keys tried: {what}',
+            hint=f"add a key there (ssh-copy-id -p {self._link.port} {self._link.user}@{self._link.host}), "
+            "or name another with --user and --identity",
+        )
+
+    def _keep(self) -> None:
+        """Ask a silent host for an answer. A request that is waited for needs a second pair of eyes: the timer's."""
+        options = self.login.options
+        while not self._closed.wait(min(1.0, options.keepalive_s / 4)) and self._transport.is_active():
+            if self.silence_s < options.keepalive_s:
+                continue
+            timer = threading.Timer(options.answer_s, self._drop)
+            timer.daemon = True
+            timer.start()
+            try:
+                self._transport.global_request("keepalive@openssh.com", wait=True)
+            except (paramiko.SSHException, OSError, EOFError):
+                pass  # it ended; whoever uses it is told by its channel
+            finally:
+                timer.cancel()
+
+    def _drop(self) -> None:
+        if self.silence_s >= self.login.options.answer_s:
+            self.lost_because = f"no sign of life for {self.silence_s:.0f} s, the connection was dropped"
+            self._shut()

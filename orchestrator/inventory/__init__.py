@@ -1,0 +1,19 @@
+"""Which hosts and containers there are: data in, `Target` out. Opens no connection."""
+
+from orchestrator.inventory.load import Inventory, find
+from orchestrator.inventory.models import CONTAINER_STATE_DIR, LOCAL_STATE_DIR, Container, Host
+from orchestrator.inventory.target import LOCAL, Overrides, Target, find_host, resolve
+
+__all__ = [
+    "CONTAINER_STATE_DIR",
+    "LOCAL",
+    "LOCAL_STATE_DIR",
+    "Container",
+    "Host",
+    "Inventory",
+    "Overrides",
+    "Target",
+    "find",
+    "find_host",
+    "resolve",
+]

@@ -1,0 +1,263 @@
+"""One place to run things in, resolved: where it is, how it is reached, what its defaults are.
+
+Takes options and an inventory, gives a `Target`; never opens a connection.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from orchestrator.errors import ConfigError, NotFound
+from orchestrator.inventory.load import Inventory
+from orchestrator.inventory.models import CONTAINER_STATE_DIR, LOCAL_STATE_DIR, MAX_CT, Container, Host
+from orchestrator.yamlfile import show
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where a run lives.
+
+    `host` None is the machine dflashctl runs on; `ct` None is the host itself, without a container. `jumps` are the hosts
+    on the way, the first hop first; empty leaves it to ~/.ssh/config. `container` is the inventory's name, if it has one.
+    """
+
+    host: Host | None = None
+    ct: int | None = None
+    container: str | None = None
+    jumps: tuple[Host, ...] = ()
+    known_hosts: str | None = None
+    become: tuple[str, ...] | None = None
+    python: str = "python3"
+    guest_python: str = "python3"
+    state_dir: str = CONTAINER_STATE_DIR
+    checkpoint_dir: str | None = None
+    config: str | None = None
+    env_file: str | None = None
+    gpus: tuple[int, ...] | None = None
+
+    @property
+    def host_key(self) -> str:
+        """The host's part of `key`: `local`, `10.1.2.6`, `user@10.1.2.6:2222`."""
+        if self.host is None:
+            return LOCAL
+        user = f"{self.host.user}@" if self.host.user not in (None, "root") else ""
+        address = f"[{self.host.address}]" if ":" in self.host.address else self.host.address
+        port = f":{self.host.port}" if self.host.port not in (None, 22) else ""
+        return f"{user}{address}{port}"
+
+    @property
+    def key(self) -> str:
+        """A stable name for the record, the same by whatever name the host was given: `10.1.2.6/200`, `local`."""
+        return self.host_key if self.ct is None else f"{self.host_key}/{self.ct}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for the record; holds no secret."""
+        body = {field.name: getattr(self, field.name) for field in fields(self)}
+        body["host"] = self.host.model_dump(mode="json") if self.host else None
+        body["jumps"] = [host.model_dump(mode="json") for host in self.jumps]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in body.items()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Target:
+        """Return what `to_json` gave; unknown keys are ignored.
+
+        Raises:
+            ConfigError: A value is not what `to_json` writes.
+        """
+        known = {field.name for field in fields(cls)}
+        values = {name: value for name, value in body.items() if name in known}
+        try:
+            values["host"] = Host.model_validate(values["host"]) if values.get("host") else None
+            values["jumps"] = tuple(Host.model_validate(host) for host in values.get("jumps") or ())
+        except ValidationError as cause:
+            raise ConfigError(
+                f"the record's target {show(body)} is not readable: {cause.errors()[0]['msg']}"
+            ) from cause
+        for name in ("become", "gpus"):
+            values[name] = tuple(values[name]) if values.get(name) is not None else None
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overrides:
+    """Options of the command line; None leaves the inventory's value or the default."""
+
+    user: str | None = None
+    port: int | None = None
+    identity: str | None = None
+    python: str | None = None
+    guest_python: str | None = None
+    state_dir: str | None = None
+    checkpoint_dir: str | None = None
+    config: str | None = None
+    env_file: str | None = None
+    gpus: tuple[int, ...] | None = None
+    become: tuple[str, ...] | None = None
+
+
+def resolve(
+    inventory: Inventory,
+    *,
+    host: str | None = None,
+    ct: int | None = None,
+    container: str | None = None,
+    known_hosts: str | None = None,
+    **options: Any,
+) -> Target:
+    """Return the target that the options mean; `options` are the fields of `Overrides`.
+
+    With `host` alone the inventory's one container on it is taken, else the host itself. With nothing, the inventory's one
+    container is taken.
+
+    Raises:
+        ConfigError: Options contradict each other, or say too little.
+        NotFound: No container of that name.
+    """
+    wishes = Overrides(**options)
+    if ct is not None and not 100 <= ct <= MAX_CT:
+        raise ConfigError(f"--ct: {ct} is no container id; allowed: 100 to {MAX_CT}, as `pct list` shows")
+    if container is not None and (host is not None or ct is not None):
+        raise ConfigError(
+            f"--container {container}: it names host and container already; leave out --host and --ct"
+        )
+    entry = _pick(inventory, host, ct, container)
+    if entry is not None and host is None:
+        host = entry.host
+    if host is None:
+        names = ", ".join(sorted(inventory.containers)) or "none"
+        raise ConfigError(
+            f"no host given, and the inventory does not settle it (containers: {names})",
+            hint="give --host ADDRESS --ct ID, --host local, or --container NAME",
+        )
+    where = None if host == LOCAL else _with_login(find_host(inventory, host), wishes)
+    jumps = inventory.jumps(where) if where else ()
+    base = entry or Container(name="adhoc", host=host, ct=ct)
+    return _build(base, wishes, where, ct if ct is not None else base.ct, jumps, entry, known_hosts)
+
+
+def _build(
+    base: Container,
+    wishes: Overrides,
+    where: Host | None,
+    ct: int | None,
+    jumps: tuple[Host, ...],
+    entry: Container | None,
+    known_hosts: str | None,
+) -> Target:
+    state_dir = wishes.state_dir or base.state_dir
+    is_local = where is None and ct is None
+    if state_dir is None:
+        state_dir = LOCAL_STATE_DIR if is_local else CONTAINER_STATE_DIR
+    for option, path in (
+        ("--state-dir", state_dir),
+        ("--checkpoint-dir", wishes.checkpoint_dir or base.checkpoint_dir),
+    ):
+        allowed = ("/", "~/") if is_local else ("/",)
+        if path is not None and (not path.startswith(allowed) or "\n" in path or "\0" in path):
+            raise ConfigError(
+                f"{option}: {show(path)} is no absolute path there; allowed: a path that begins with /"
+            )
+    become = wishes.become or (where.become if where else None)
+    return Target(
+        host=where,
+        ct=ct,
+        container=entry.name if entry else None,
+        jumps=jumps,
+        known_hosts=str(Path(known_hosts).expanduser()) if known_hosts else None,
+        become=become,
+        python=wishes.python or base.python,
+        guest_python=wishes.guest_python or base.guest_python,
+        state_dir=state_dir,
+        checkpoint_dir=wishes.checkpoint_dir or base.checkpoint_dir,
+        config=wishes.config or base.config,
+        env_file=wishes.env_file or base.env_file,
+        gpus=wishes.gpus if wishes.gpus is not None else base.gpus,
+    )
+
+
+def _pick(inventory: Inventory, host: str | None, ct: int | None, container: str | None) -> Container | None:
+    """Return the inventory's entry that the options mean, if there is exactly one."""
+    if container is not None:
+        if container not in inventory.containers:
+            names = ", ".join(sorted(inventory.containers)) or "none"
+            raise NotFound(
+                f'--container: "{container}" is not in the inventory (containers: {names})',
+                hint="`dflashctl inventory list` shows where it was read from",
+            )
+        return inventory.containers[container]
+    if host is None and ct is None:
+        found = list(inventory.containers.values())
+    else:
+        found = [
+            entry
+            for entry in inventory.containers.values()
+            if (host is None or _same_host(inventory, entry.host, host)) and (ct is None or entry.ct == ct)
+        ]
+    return found[0] if len(found) == 1 else None
+
+
+def _same_host(inventory: Inventory, left: str, right: str) -> bool:
+    if left == right:
+        return True
+    if LOCAL in (left, right):
+        return False
+    return find_host(inventory, left).address == find_host(inventory, right).address
+
+
+def find_host(inventory: Inventory, text: str) -> Host:
+    """Return the inventory's host of that name or address, or a new one from `[user@]address[:port]`.
+
+    Raises:
+        ConfigError: The text is no address.
+    """
+    if text in inventory.hosts:
+        return inventory.hosts[text]
+    match = re.fullmatch(
+        r"(?:(?P<user>[^@]+)@)?(?:\[(?P<six>[^\]]+)\]|(?P<address>[^@:\[\]]+|[0-9A-Fa-f:.]*::?[0-9A-Fa-f:.]*))(?::(?P<port>\d+))?",
+        text,
+    )
+    if match is None:
+        raise ConfigError(
+            f"--host: {show(text)} is no address; allowed: an inventory name or [user@]address[:port]"
+        )
+    address = match["six"] or match["address"]
+    listed = [host for host in inventory.hosts.values() if host.address == address]
+    base = listed[0] if len(listed) == 1 else None
+    changes: dict[str, Any] = {}
+    if match["user"]:
+        changes["user"] = match["user"]
+    if match["port"]:
+        changes["port"] = int(match["port"])
+    return _host({**(base.model_dump() if base else {"name": _name(address), "address": address}), **changes})
+
+
+def _with_login(host: Host, wishes: Overrides) -> Host:
+    changes = {"user": wishes.user, "port": wishes.port, "identity": wishes.identity}
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "identity" in given:
+        given["identity"] = str(Path(str(given["identity"])).expanduser())
+    return _host({**host.model_dump(), **given}) if given else host
+
+
+def _host(values: Mapping[str, Any]) -> Host:
+    try:
+        return Host.model_validate(values)
+    except ValidationError as cause:
+        problem = cause.errors(include_url=False)[0]
+        name = str(problem["loc"][0])
+        raise ConfigError(
+            f"--{'host' if name in ('address', 'name') else name}: {show(problem['input'])} is not allowed; "
+            f"allowed: {Host.model_fields[name].description or 'letters, digits, dots and dashes'}"
+        ) from cause
+
+
+def _name(address: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", address).lstrip(".-") or "host"
