@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import sys
-from typing import NoReturn
 
 from tests.lab.host import LabError
 from tests.lab.lab import Lab
@@ -108,7 +107,7 @@ def status(lab: Lab) -> int:
     return 0
 
 
-def shell(lab: Lab) -> int | NoReturn:
+def shell(lab: Lab) -> int:
     """Become a shell in the container."""
     if not lab.is_up():
         raise LabError("not up; start it: python -m tests.lab up --detach")

@@ -17,7 +17,7 @@ DRIVER_MISMATCH = 18  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU as NVML tells it. Memory in MiB, power in watts; None is "not supported". Pids are the host's."""
+    """A GPU as NVML tells it. Memory in MiB, power in watts; None is "not supported"; pids are the host's."""
 
     index: int
     used_mib: float | None = 4

@@ -47,7 +47,7 @@ def tool(name: str) -> str | None:
 def run(
     argv: Sequence[str | Path], *, timeout: float = 60, check: bool = True, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool by name or path and return its output as text; raise LabError with its stderr when it fails."""
+    """Run a tool by name or path; its output is text. LabError carries its stderr when it fails."""
     path = tool(str(argv[0]))
     if path is None:
         raise LabError(f"{argv[0]}: not found; install it: {INSTALL}")
@@ -109,7 +109,7 @@ def codename() -> str | None:
 
 
 def apt_mirror(release: str) -> tuple[str, list[str]]:
-    """The mirror and components that this machine's own apt uses for a release, as apt itself reads its sources."""
+    """The mirror and components that this machine's own apt uses for a release, as apt tells them."""
     wanted = "$(REPO_URI) $(RELEASE) $(COMPONENT)"
     listed = run(["apt-get", "indextargets", "--no-release-info", "--format", wanted, "Identifier: Packages"])
     found: dict[str, list[str]] = {}

@@ -1,9 +1,11 @@
+# pathlib would double the time that a call takes.
+# ruff: noqa: PTH101, PTH105, PTH123, PTH208
 """A stand-in for Proxmox's `pct`, over the lab's own LXC containers.
 
 Messages, formats and exit codes are those of pve-container (commit 94f5585; `pct.pm` is src/PVE/CLI/pct.pm,
-`Status.pm` is src/PVE/API2/LXC/Status.pm), pve-common f665029 and pve-guest-common 4a8f6cb; each is cited where
-it is made. Known only from their source, not from a run on a Proxmox host. A verb or flag that is not here
-fails. Run as `python -I -S pct.py LAB_DIR ARGS...`; it imports little, since every look of the tests pays for it.
+`Status.pm` is src/PVE/API2/LXC/Status.pm), pve-common f665029 and pve-guest-common 4a8f6cb; each is cited
+where it is made. Known only from their source, not from a run on a Proxmox host. A verb or flag that is not
+here fails. It imports little, since every look of the tests pays for it.
 """
 
 from __future__ import annotations
@@ -15,86 +17,13 @@ import socket
 import subprocess
 import sys
 import time
-from typing import NoReturn
+
+from tests.lab.pct_options import VERBS, as_bool, check_vmid, die, parse
 
 HOST_PATH = (
     "/sbin:/bin:/usr/sbin:/usr/bin"  # CLIHandler.pm:688 sets it, and --keep-env carries it into the CT
 )
 LOCK_LIMIT_S = 10  # AbstractConfig.pm: lock_config's default
-DIED = 255  # what Perl's die gives when neither errno nor $? is set
-
-BOOL, TEXT = "bool", "text"
-PUSH_PULL = {"perms": TEXT, "user": TEXT, "group": TEXT}
-# verb -> (positional arguments, whether more may follow, options, usage): cmddef at pct.pm:1140-1200
-VERBS: dict[str, tuple[int, bool, dict[str, str], str]] = {
-    "config": (1, False, {"current": BOOL, "snapshot": TEXT}, "pct config <vmid> [OPTIONS]"),
-    "exec": (1, True, {"keep-env": BOOL}, "pct exec <vmid> [<extra-args>] [OPTIONS]"),
-    "list": (0, False, {}, "pct list"),
-    "pull": (3, False, PUSH_PULL, "pct pull <vmid> <path> <destination> [OPTIONS]"),
-    "push": (3, False, PUSH_PULL, "pct push <vmid> <file> <destination> [OPTIONS]"),
-    "reboot": (1, False, {"timeout": TEXT}, "pct reboot <vmid> [OPTIONS]"),
-    "shutdown": (1, False, {"timeout": TEXT, "forceStop": BOOL}, "pct shutdown <vmid> [OPTIONS]"),
-    "start": (1, False, {"debug": BOOL, "skiplock": BOOL}, "pct start <vmid> [OPTIONS]"),
-    "status": (1, False, {"verbose": BOOL}, "pct status <vmid> [OPTIONS]"),
-    "stop": (1, False, {"skiplock": BOOL}, "pct stop <vmid> [OPTIONS]"),
-    "unlock": (1, False, {}, "pct unlock <vmid>"),
-}
-
-
-def die(message: str, code: int = DIED) -> NoReturn:
-    """End as Perl's die does."""
-    sys.stderr.write(f"{message}\n")
-    sys.exit(code)
-
-
-def usage_error(verb: str, *lines: str) -> NoReturn:
-    """End with messages and the verb's usage (CLIHandler.pm)."""
-    die("\n".join([*lines, VERBS[verb][3]]))
-
-
-def as_bool(verb: str, name: str, value: str) -> bool:
-    """A boolean as JSONSchema.pm's parse_boolean reads it."""
-    if value.lower() in {"", "1", "on", "yes", "true"}:
-        return True
-    if value.lower() in {"0", "off", "no", "false"}:
-        return False
-    usage_error(
-        verb, "400 Parameter verification failed.", f"{name}: type check ('boolean') failed - got '{value}'"
-    )
-
-
-def parse(verb: str, argv: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Split arguments and options as Getopt::Long does: options anywhere before `--`, unique prefixes allowed."""
-    num_wanted, more, known, _ = VERBS[verb]
-    positional: list[str] = []
-    options: dict[str, str] = {}
-    bad: list[str] = []
-    rest = list(argv)
-    while rest:
-        word = rest.pop(0)
-        if word == "--":
-            positional += rest
-            break
-        if not word.startswith("-") or word == "-":
-            positional.append(word)
-            continue
-        name, equals, value = word.lstrip("-").partition("=")
-        matches = [option for option in known if option.lower().startswith(name.lower())]
-        exact = [option for option in matches if option.lower() == name.lower()]
-        if len(exact or matches) != 1:
-            bad.append(f"Unknown option: {name.lower()}")
-            continue
-        option = (exact or matches)[0]
-        if not equals and rest and not rest[0].startswith("-"):
-            value = rest.pop(0)
-        options[option] = value
-    if bad:
-        usage_error(verb, *bad, "400 unable to parse option")  # JSONSchema.pm, get_options
-    if len(positional) < num_wanted:
-        usage_error(verb, "400 not enough arguments")
-    if len(positional) > num_wanted and not more:
-        usage_error(verb, "400 too many arguments")
-    return positional, options
 
 
 class Pct:
@@ -178,7 +107,7 @@ class Pct:
         os.execv(tool, ["lxc-attach", "-P", self.lxc_path, "-n", ct, keep_flag, "--", *argv])  # pct.pm:253
 
     def do_list(self, args: list[str], options: dict[str, str]) -> None:
-        """Fixed columns, and nothing at all when there is no container (pct.pm, the list command's formatter)."""
+        """Fixed columns, and nothing at all when there is no container (pct.pm, the list command)."""
         del args, options
         cts = sorted(int(name[:-5]) for name in os.listdir(self.configs) if name.endswith(".conf"))
         row = "%-10s %-10s %-12s %-20s\n"
@@ -190,7 +119,7 @@ class Pct:
             sys.stdout.write(row % (ct, state, config.get("lock", ""), config.get("hostname", f"CT{ct}")))
 
     def do_status(self, args: list[str], options: dict[str, str]) -> None:
-        """`status: running`, or sorted keys with --verbose (pct.pm, the status command; `cpu` is left out)."""
+        """`status: running`, or sorted keys with --verbose, without `cpu` (pct.pm, the status command)."""
         ct = args[0]
         config = self.config(ct)
         told: dict[str, object] = {"status": "running" if self.running(ct) else "stopped"}
@@ -311,8 +240,9 @@ def uptime_s(pid: int) -> int:
         return int(float(file.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK"))
 
 
-def main(lab: str, argv: list[str]) -> None:
-    """Do what one command line says."""
+def main(lab: str) -> None:
+    """Do what this process's command line says, to the lab in that directory."""
+    argv = sys.argv[1:]
     try:
         with open(f"{lab}/pct-delay", encoding="utf-8") as file:
             time.sleep(
@@ -332,18 +262,3 @@ def main(lab: str, argv: list[str]) -> None:
     if args:
         check_vmid(verb, args[0])
     getattr(Pct(lab), f"do_{verb}")(args, options)
-
-
-def check_vmid(verb: str, text: str) -> None:
-    """A container's id is a number from 100 (JSONSchema.pm, the standard option pve-vmid)."""
-    if not text.isascii() or not text.isdigit():
-        wrong = f"vmid: type check ('integer') failed - got '{text}'"
-    elif int(text) < 100:
-        wrong = "vmid: value must have a minimum value of 100"
-    else:
-        return
-    usage_error(verb, "400 Parameter verification failed.", wrong)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])

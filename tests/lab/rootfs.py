@@ -1,4 +1,4 @@
-"""The containers' root file system: debootstrapped once for a release, cached, never written to afterwards."""
+"""The containers' root file system: debootstrapped once for a release, cached, never written to again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _make(target: Path) -> None:
 
 
 def _unmount_under(path: Path) -> None:
-    """Undo the /proc and /sys that an interrupted debootstrap leaves mounted, before the directory is removed."""
+    """Undo the /proc and /sys that an interrupted debootstrap leaves mounted, before the removal."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in sorted((m for m in mounts if m.startswith(f"{path}/")), reverse=True):
         run(["umount", mount])

@@ -1,4 +1,4 @@
-"""An OpenSSH server of the lab's own, on 127.0.0.1 alone. The machine's sshd and its keys are never touched."""
+"""An OpenSSH server of the lab's own, on 127.0.0.1 alone; the machine's sshd and keys are never touched."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Sshd:
         return len(pids)
 
     def _connections(self) -> list[int]:
-        """Processes of sshd that serve a connection: descendants of the listener, and of earlier listeners."""
+        """Processes of sshd that serve a connection: descendants of this listener and of earlier ones."""
         roots = [pid for pid in [self.pid()] if pid is not None]
         found = [pid for pid in _descendants(roots) if _is_sshd(pid)]
         orphans = self.home / "orphans"
