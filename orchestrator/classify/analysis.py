@@ -1,0 +1,275 @@
+"""Lines to findings, one rank at a time: tracebacks joined, chains followed to their root, survivals noted. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from orchestrator.classify import match
+from orchestrator.classify.catalog import Signature
+from orchestrator.classify.found import Found, Ledger
+from orchestrator.classify.text import StepLine, clean, read_step, split_rank
+from orchestrator.types import Evidence, Role
+
+MAX_RANKS = 1024
+MAX_FOREIGN = 200  # lines of others between the frames of one traceback
+MAX_CONTINUATION = 12  # lines that may go on with an exception's message
+MAX_FRAME_CHARS = 64_000
+
+_HEADER = "Traceback (most recent call last)"
+_CHAINS = ("The above exception was the direct cause", "During handling of the above exception")
+_NOISE = ("Exception ignored in", "--- Logging error ---")
+_FRAME = re.compile(r'^\s+File "[^"]+", line \d+')
+_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::(?:\s.*)?)?$")
+_ALONE = re.compile(
+    r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed|LimitHit|Exceeded|Refused|Invalid|Corrupt|NonFinite)"
+    r"(?:: .*|:)?$"
+)
+_NO_EXCEPTION = {"INFO", "WARNING", "ERROR", "DEBUG", "NOTE", "SOLUTION", "Epoch", "Step"}
+_LOG_LINE = re.compile(r"^(?:[EWIF]\d{3,4} |\[?\d{4}-\d\d-\d\d|\[[EWIF]\d* |[\w.-]+:\d+:\d+ \[)")
+
+
+@dataclass
+class _Trace:
+    """A traceback whose last line has not come yet."""
+
+    offset: int
+    is_thread: bool = False
+    is_noise: bool = False
+    num_foreign: int = 0
+    num_chars: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        self.num_chars += len(line)
+        if self.num_chars > MAX_FRAME_CHARS:
+            del self.lines[10:20]  # a recursion error's thousand frames: the outermost and the innermost stay
+            self.num_chars = sum(map(len, self.lines)) + len(line)
+        self.lines.append(line)
+
+
+@dataclass
+class _Rank:
+    mark: float | None = None
+    step: int | None = None
+    num_losses: int = 0
+    num_lost: int = 0  # losses in a row that are no numbers
+    first_lost: Found | None = None
+    trace: _Trace | None = None
+    current: Found | None = None  # the root of the chain being read, until the chain is over
+    continuing: int = 0
+    is_chained: bool = False
+    is_thread: bool = False
+    is_noise: bool = False
+
+
+class Analysis:
+    """The state of a scan, line by line. Copyable; bounded by the number of ranks and signatures."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.last_step: int | None = None
+        self.news: list[Evidence] = []
+        self._ranks: dict[int | None, _Rank] = {}
+        self._busy: set[int | None] = set()
+
+    @property
+    def is_busy(self) -> bool:
+        """True while every line counts: a traceback or an exception's message is being read."""
+        return bool(self._busy)
+
+    def feed(self, raw: bytes, offset: int) -> None:
+        """Take one line, without its end."""
+        text = clean(raw)
+        if not text:
+            return
+        rank_number, body = split_rank(text)
+        state = self._state(rank_number)
+        if not body or self._feed_traceback(state, rank_number, body, offset):
+            return
+        if (step := read_step(body)) is not None:
+            self._feed_step(state, rank_number, step, body, offset)
+        self._feed_plain(state, rank_number, body, offset)
+
+    def feed_quiet(self, raw: bytes, offset: int) -> None:
+        """Take one line that holds no word of the catalogue: only its step can matter."""
+        text = clean(raw)
+        rank_number, body = split_rank(text)
+        if (step := read_step(body)) is not None:
+            self._feed_step(self._state(rank_number), rank_number, step, body, offset)
+
+    def findings(self) -> list[Found]:
+        """Return everything met, in the order of the log, open ends included."""
+        return sorted((*self.ledger.all(), *self._open_ends()), key=lambda found: found.offset)
+
+    def _state(self, rank: int | None) -> _Rank:
+        state = self._ranks.get(rank)
+        if state is None:
+            if len(self._ranks) >= MAX_RANKS:
+                return self._ranks.setdefault(None, _Rank())
+            state = self._ranks[rank] = _Rank()
+        return state
+
+    def _open_ends(self) -> Iterator[Found]:
+        for number, state in self._ranks.items():
+            if state.current is not None:
+                yield state.current
+            if state.trace is not None and not state.trace.is_noise and state.trace.lines:
+                frames = "\n".join(state.trace.lines)
+                yield self._found(
+                    state, number, match.match_cut(frames), state.trace.lines[-1], state.trace.offset
+                )
+            lost = state.num_lost
+            if state.first_lost is not None and (lost >= 2 or lost == state.num_losses):
+                yield state.first_lost
+
+    def _feed_traceback(self, state: _Rank, number: int | None, body: str, offset: int) -> bool:
+        """Return True if the line was a part of a traceback."""
+        if _HEADER in body:
+            self._open_trace(state, number, offset)
+            return True
+        if body.startswith("Exception in thread"):
+            state.is_thread = True
+            return True
+        if body.startswith(_NOISE):
+            state.is_noise = True
+            return True
+        if state.current is not None and body.startswith(_CHAINS):
+            state.is_chained = True
+            state.continuing = MAX_CONTINUATION
+            return True
+        if state.trace is None:
+            if not _FRAME.match(body):
+                return self._feed_exception(state, number, body, offset)
+            self._open_trace(state, number, offset)
+        trace = state.trace
+        if trace is None:
+            return False
+        # Panels and loggers indent the exception's own line; a frame's source line never looks like one.
+        is_indented = body[0].isspace()
+        if is_indented and _ALONE.match(body.strip()) and match.match_line(body) is not None:
+            body, is_indented = body.strip(), False
+        if is_indented:
+            trace.add(body)
+            return True
+        return self._close_trace(state, number, trace, body, offset)
+
+    def _open_trace(self, state: _Rank, number: int | None, offset: int) -> None:
+        if not state.is_chained:
+            self._commit(state)
+        state.trace = _Trace(offset=offset, is_thread=state.is_thread, is_noise=state.is_noise)
+        state.is_thread = state.is_noise = False
+        self._busy.add(number)
+
+    def _close_trace(self, state: _Rank, number: int | None, trace: _Trace, body: str, offset: int) -> bool:
+        named = _EXCEPTION.match(body)
+        is_name = named is not None and named.group(2) not in _NO_EXCEPTION
+        if named is None or not is_name or not (named.group(1) or named.group(2)[0].isupper()):
+            trace.num_foreign += 1
+            if trace.num_foreign > MAX_FOREIGN:
+                state.trace = None
+                self._settle(state, number)
+            return False
+        state.trace = None
+        if trace.is_noise:
+            self._settle(state, number)
+            return True
+        frames = "\n".join(trace.lines)
+        hints = match.frame_hints(frames, is_thread=trace.is_thread)
+        signature = match.match_exception(body, frames)
+        found = self._found(state, number, signature, body, offset)
+        found.is_traceback, found.hints = True, hints
+        found.lines = (*trace.lines, body)
+        self._take_exception(state, number, found)
+        return True
+
+    def _feed_exception(self, state: _Rank, number: int | None, body: str, offset: int) -> bool:
+        """Take an exception's last line whose frames were not seen, or a line that goes on with a message."""
+        if state.continuing > 0 and state.current is not None:
+            return self._continue(state, number, state.current, body)
+        if not _ALONE.match(body):
+            return False
+        self._take_exception(
+            state, number, self._found(state, number, match.match_exception(body), body, offset)
+        )
+        return True
+
+    def _take_exception(self, state: _Rank, number: int | None, found: Found) -> None:
+        root = state.current
+        if root is not None and state.is_chained:
+            if not root.is_specific and (found.is_specific or root.role is Role.CASCADE):
+                found.lines = (*root.lines, *found.lines)
+                state.current = found
+            else:
+                root.lines = (*root.lines, *found.lines)[-400:]
+        else:
+            self._commit(state)
+            state.current = found
+        state.is_chained = False
+        state.continuing = MAX_CONTINUATION
+        self._busy.add(number)
+
+    def _continue(self, state: _Rank, number: int | None, root: Found, body: str) -> bool:
+        state.continuing -= 1
+        if state.continuing == 0 or _LOG_LINE.match(body) or read_step(body) is not None:
+            self._commit(state)
+            self._settle(state, number)
+            return False
+        signature = match.match_exception(body, "\n".join(root.lines))
+        if signature is not match.UNKNOWN_EXCEPTION and (signature.role is not Role.ROOT or signature.weak):
+            return False
+        root.lines = (*root.lines, body)
+        if not root.is_specific and signature is not match.UNKNOWN_EXCEPTION:
+            root.signature, root.weak = signature, signature.weak
+            root.text = f"{root.text} {body.strip()}"
+        return True
+
+    def _feed_step(self, state: _Rank, number: int | None, step: StepLine, body: str, offset: int) -> None:
+        self._commit(state)
+        self._settle(state, number)
+        if step.is_finite:
+            if step.loss is not None:
+                state.num_lost, state.first_lost = 0, None
+                state.num_losses += 1
+            self.ledger.progress(number, step.mark)
+        else:
+            state.num_losses += 1
+            state.num_lost += 1
+            if state.first_lost is None:
+                state.first_lost = self._found(state, number, match.NONFINITE_LOSS, body, offset)
+        state.mark = step.mark
+        if step.step is not None:
+            state.step = self.last_step = step.step
+
+    def _feed_plain(self, state: _Rank, number: int | None, body: str, offset: int) -> None:
+        signature = match.match_line(body)
+        if signature is None:
+            return
+        found = self._found(state, number, signature, body, offset)
+        found.weak = True  # a sentence that mentions it; an exception of the same attempt knows better
+        self._keep(found)
+
+    def _commit(self, state: _Rank) -> None:
+        if state.current is not None:
+            self._keep(state.current)
+        state.current, state.continuing, state.is_chained = None, 0, False
+
+    def _settle(self, state: _Rank, number: int | None) -> None:
+        if state.trace is None and state.current is None:
+            self._busy.discard(number)
+
+    def _keep(self, found: Found) -> None:
+        if self.ledger.add(found):
+            self.news.append(found.evidence())
+
+    def _found(self, state: _Rank, number: int | None, signature: Signature, text: str, offset: int) -> Found:
+        return Found(
+            signature=signature,
+            offset=offset,
+            rank=number,
+            text=text.strip(),
+            mark_before=state.mark,
+            step_before=state.step if state.step is not None else self.last_step,
+            weak=signature.weak,
+        )

@@ -1,0 +1,133 @@
+"""What a scan keeps of the signatures it met: bounded, and aware of what was survived. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.classify.catalog import Signature
+from orchestrator.classify.text import MAX_TEXT
+from orchestrator.types import Evidence, FailureClass, LogMatch, Role
+
+MAX_SLOTS = 512
+
+
+@dataclass
+class Found:
+    """One signature met at one line."""
+
+    signature: Signature
+    offset: int
+    rank: int | None
+    text: str
+    mark_before: float | None = None
+    step_before: int | None = None
+    weak: bool = False
+    is_traceback: bool = False
+    is_handled: bool = False
+    hints: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+
+    @property
+    def role(self) -> Role:
+        """What the line says about the cause."""
+        return self.signature.role
+
+    @property
+    def is_specific(self) -> bool:
+        """True if the catalogue knows more of it than that it was an exception, and it is no mere consequence."""
+        generic = self.signature.failure is FailureClass.PYTHON_EXCEPTION
+        return not generic and self.role is Role.ROOT and not self.signature.weak
+
+    @property
+    def can_be_survived(self) -> bool:
+        """False for a prediction, and for a dead thread: the threads that go on do not heal it."""
+        return self.role is not Role.PREDICTION and "thread" not in self.hints
+
+    def survive(self, mark: float) -> bool:
+        """Mark it handled if `mark` is newer progress."""
+        if not self.can_be_survived:
+            return False
+        if self.mark_before is None or mark > self.mark_before:
+            self.is_handled = True
+        return self.is_handled
+
+    def evidence(self) -> Evidence:
+        """Return the line as evidence."""
+        return Evidence(
+            source="log",
+            text=self.text.split("\n", 1)[0][:MAX_TEXT],
+            role=self.role,
+            signature=self.signature.name,
+            offset=self.offset,
+            rank=self.rank,
+        )
+
+    def match(self) -> LogMatch:
+        """Return it as the frozen value that leaves the scanner."""
+        return LogMatch(
+            failure=self.signature.failure,
+            evidence=self.evidence(),
+            last_step_before=self.step_before,
+            weak=self.weak,
+            handled=self.is_handled,
+            is_traceback=self.is_traceback,
+            hints=self.hints,
+        )
+
+
+@dataclass
+class _Slot:
+    first: Found
+    open: Found | None  # the first that was not survived
+    newest: Found
+
+
+@dataclass
+class Ledger:
+    """The first, the first open and the newest of each signature and rank; at most MAX_SLOTS of those."""
+
+    slots: dict[tuple[str, int | None], _Slot] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    @property
+    def has_open(self) -> bool:
+        """True while something was met that progress may yet show to be survived."""
+        return any(slot.open is not None and slot.open.can_be_survived for slot in self.slots.values())
+
+    def add(self, found: Found) -> bool:
+        """Keep `found`; return True if it is a prediction that was not told yet."""
+        key = (found.signature.name, found.rank)
+        slot = self.slots.get(key)
+        if slot is None:
+            if len(self.slots) < MAX_SLOTS:
+                self.slots[key] = _Slot(found, found, found)
+        else:
+            slot.newest = found
+            slot.open = slot.open or found
+        is_news = found.role is Role.PREDICTION and found.signature.name not in self.told
+        if is_news:
+            self.told.add(found.signature.name)
+        return is_news
+
+    def progress(self, rank: int | None, mark: float) -> None:
+        """Note newer finite progress of `rank`: what that rank met before is survived.
+
+        A sentence without a rank is survived by the progress of any rank; a traceback only by its own.
+        """
+        for (_, slot_rank), slot in self.slots.items():
+            found = slot.open
+            if found is None or (slot_rank != rank and (slot_rank is not None or found.is_traceback)):
+                continue
+            if found.survive(mark):
+                slot.newest.survive(mark)
+                slot.open = None
+
+    def all(self) -> list[Found]:
+        """Return everything kept, in the order of the log."""
+        kept = {
+            id(found): found
+            for slot in self.slots.values()
+            for found in (slot.first, slot.open, slot.newest)
+            if found is not None
+        }
+        return sorted(kept.values(), key=lambda found: found.offset)

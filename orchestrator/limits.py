@@ -1,0 +1,45 @@
+"""How long each phase may go without a sign of progress. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.types import Phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Stall limits, one a phase, in seconds.
+
+    In `train` the limit is `train_s` or `train_steps` times the median step, whichever is longer: a slow model is not
+    a hung one. `median_step_s` is measured by the caller; without it the heartbeat's own step time is used.
+    """
+
+    init_s: float = 300.0
+    load_s: float = 900.0
+    compile_s: float = 1800.0  # a first compile of many shapes says nothing for a long time
+    warmup_s: float = 1800.0
+    train_s: float = 600.0
+    eval_s: float = 900.0
+    checkpoint_s: float = 900.0
+    export_s: float = 900.0
+    train_steps: float = 5.0
+    median_step_s: float | None = None
+
+    def limit_s(self, phase: Phase, step_s: float | None = None) -> float:
+        """Return the limit of `phase`; `step_s` stands in for an unknown median."""
+        fixed = {
+            Phase.INIT: self.init_s,
+            Phase.LOAD: self.load_s,
+            Phase.COMPILE: self.compile_s,
+            Phase.WARMUP: self.warmup_s,
+            Phase.TRAIN: self.train_s,
+            Phase.EVAL: self.eval_s,
+            Phase.CHECKPOINT: self.checkpoint_s,
+            Phase.EXPORT: self.export_s,
+            Phase.DONE: self.export_s,
+        }[phase]
+        step = self.median_step_s if self.median_step_s is not None else step_s
+        if phase is Phase.TRAIN and step is not None:
+            return max(fixed, self.train_steps * step)
+        return fixed
