@@ -1,0 +1,1 @@
+"""The part that runs inside the container: stdlib, libtmux and pynvml only."""

@@ -1,0 +1,166 @@
+"""What is new in one run: its `run` line, then its attempts in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.guest import checkpoints, clock, files, liveness, lock, processes
+from orchestrator.guest.feed import AttemptFeed, Line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.guest.paths import RunDir
+
+CHECKPOINTS_EVERY_S = 1.0
+# Workers come and go; a run that lives anyway does not send its line for each of them.
+PIDS_EVERY_S = 5.0
+
+Table = Mapping[int, processes.Process]
+
+
+@dataclass
+class RunFeed:
+    """One run; `wants_scan` asks the watch for a process table at the next turn."""
+
+    run: RunDir
+    feeds: list[AttemptFeed] = field(default_factory=list)
+    wants_scan: bool = True
+    _attempts: list[int] = field(default_factory=list)
+    _stamps: dict[str, files.Stamp | None] = field(default_factory=dict)
+    _files: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    _alive: liveness.Liveness = field(default=liveness.UNKNOWN)
+    _is_alive_known: bool = False
+    _checkpoint: tuple[int | None, int | None] = (None, None)
+    _checkpoint_due: float = 0.0
+    _sent: dict[str, Any] = field(default_factory=dict)
+    _sent_at: float = 0.0
+
+    @property
+    def newest(self) -> int | None:
+        """The number of the newest attempt."""
+        return self._attempts[-1] if self._attempts else None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing of the run lives, as far as the last look showed."""
+        return self._is_alive_known and self._alive.is_gone
+
+    @property
+    def has_more(self) -> bool:
+        """The last turn gave only a piece of what is there."""
+        return bool(self.feeds) and not self.feeds[0].is_drained
+
+    def follow(self, attempt: int | None, log_offset: int, metrics_offset: int) -> None:
+        """Begin again at `attempt` (None: the newest there is) with these offsets."""
+        self._attempts = self.run.attempts()
+        first = attempt if attempt is not None else self.newest
+        self.feeds = []
+        if first is not None:
+            self.feeds = [AttemptFeed(self.run, first, log_offset, metrics_offset)]
+            self.feeds += [AttemptFeed(self.run, n) for n in self._attempts if n > first]
+        self._sent = {}
+        self.wants_scan = True
+
+    def turn(self, table: Table | None, tags: set[str] | None) -> Iterator[Line]:
+        """Give what is new; `table` if there is a fresh one, `tags` the run directories with a session."""
+        self._look_at_attempts()
+        self._look_at_files()
+        self._look_at_life(table)
+        yield from self._run_line(tags)
+        while self.feeds:
+            feed = self.feeds[0]
+            had_ended = feed.has_ended
+            yield from feed.turn()
+            if feed.has_ended and not had_ended:
+                self.wants_scan = True
+            if len(self.feeds) == 1 or not feed.is_drained:
+                return
+            self.feeds.pop(0)  # a newer attempt is there, so this one can grow no more
+
+    def _look_at_attempts(self) -> None:
+        if not self._has_changed("attempts", self.run.attempts_dir) and self._attempts:
+            return
+        attempts = self.run.attempts()
+        last = self.feeds[-1].number if self.feeds else 0
+        self.feeds += [AttemptFeed(self.run, n) for n in attempts if n > last]
+        if attempts != self._attempts:
+            self._attempts = attempts
+            self.wants_scan = True
+
+    def _look_at_files(self) -> None:
+        if self.newest is None:
+            return
+        directory = self.run.attempt(self.newest)
+        for key, path in (
+            ("spec", directory / "run.json"),
+            ("attempt_info", directory / "attempt.json"),
+            ("stop", self.run.stop),
+        ):
+            if self._has_changed(key, path):
+                self._files[key] = files.read_json(path)
+                self.wants_scan = True
+        if clock.ticking() >= self._checkpoint_due:
+            self._checkpoint_due = clock.ticking() + CHECKPOINTS_EVERY_S
+            step, known = checkpoints.newest(self._checkpoint_dir()), self._checkpoint
+            if step != known[0]:
+                size = (
+                    None if step is None else checkpoints.num_bytes(self._checkpoint_dir() / f"step-{step}")
+                )
+                self._checkpoint = (step, size)
+
+    def _checkpoint_dir(self) -> Path:
+        return checkpoints.directory(self.run, self._files.get("spec"))
+
+    def _has_changed(self, key: str, path: Path) -> bool:
+        found = files.stamp(path)
+        if found == self._stamps.get(key):
+            return False
+        self._stamps[key] = found
+        return True
+
+    def _look_at_life(self, table: Table | None) -> None:
+        if table is not None:
+            self._alive = liveness.look(self.run, self._attempts, table)
+            self._is_alive_known = True
+            # Between exit.json and a free lock there are some milliseconds.
+            self.wants_scan = self._alive.lock_held and not self._alive.pids and not self._alive.supervisor
+            return
+        trainer = (self._files.get("attempt_info") or {}).get("trainer_pid")
+        if trainer in self._alive.pids:
+            row = processes.read_stat(trainer)
+            self.wants_scan = self.wants_scan or row is None or row.is_zombie
+        if lock.is_held(self.run.lock) != self._alive.lock_held:
+            self.wants_scan = True
+
+    def _run_line(self, tags: set[str] | None) -> Iterator[Line]:
+        if not self._is_alive_known:
+            return
+        spec = self._files.get("spec")
+        alive = self._alive.fields(session=bool(tags and str(self.run.path) in tags))
+        line = {
+            "run": self.run.name,
+            "attempts": self._attempts,
+            "attempt": self.newest,
+            "spec": files.fit(spec) if spec else None,
+            "attempt_info": self._files.get("attempt_info"),
+            "alive": alive,
+            "stop": self._files.get("stop"),
+            "checkpoint_step": self._checkpoint[0],
+            "checkpoint_bytes": self._checkpoint[1],
+        }
+        if line == self._sent or (
+            self._is_only_workers(line) and clock.ticking() < self._sent_at + PIDS_EVERY_S
+        ):
+            return
+        self._sent, self._sent_at = line, clock.ticking()
+        yield "run", line
+
+    def _is_only_workers(self, line: dict[str, Any]) -> bool:
+        """Whether nothing changed but which processes there are, with the trainer among them."""
+        before = self._sent.get("alive", {})
+        trainer = (line["attempt_info"] or {}).get("trainer_pid")
+        same = {**line, "alive": {**line["alive"], "pids": before.get("pids")}} == self._sent
+        return same and trainer in line["alive"]["pids"] and trainer in before.get("pids", ())

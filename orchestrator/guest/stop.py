@@ -1,0 +1,135 @@
+"""`stop`: the intent on disk, then no process of the run left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from orchestrator import wire
+from orchestrator.guest import clock, exits, files, liveness, lock, paths, processes
+from orchestrator.guest.refusal import Refusal
+
+if TYPE_CHECKING:
+    from orchestrator.guest.link import Link
+
+GRACE_S = 30.0
+KILL_LIMIT_S = 15.0
+# The supervisor gives leftovers 5 s, and writes exit.json after.
+SUPERVISOR_LIMIT_S = 20.0
+TURN_S = 0.1
+
+
+@dataclass
+class Stopper:
+    """One stop; remembers whom it told to end and whom it killed."""
+
+    run: paths.RunDir
+    terminated: set[int] = field(default_factory=set)
+    killed: set[int] = field(default_factory=set)
+
+    def left(self) -> tuple[int, ...]:
+        """The run's live processes; who only holds the lock is found by its open file."""
+        alive = liveness.look(self.run, self.run.attempts())
+        if alive.pids or alive.supervisor or not alive.lock_held:
+            return alive.pids
+        return tuple(pid for pid in processes.holders(self.run.lock) if pid != os.getppid())
+
+    def terminate(self, grace_s: float) -> None:
+        """SIGTERM to each process once, as they come; SIGCONT so that a stopped one hears it."""
+        deadline = clock.ticking() + grace_s
+        while (left := self.left()) and clock.ticking() < deadline:
+            new = [pid for pid in left if pid not in self.terminated]
+            processes.send_signal(new, signal.SIGTERM)
+            processes.send_signal(new, signal.SIGCONT)
+            self.terminated.update(new)
+            clock.wait(TURN_S)
+
+    def kill(self) -> None:
+        """SIGKILL until nobody is left, forks of the last moment too.
+
+        Raises:
+            Refusal: `not_stopped`: some process does not die (in the kernel, most often in a driver).
+        """
+        deadline = clock.ticking() + KILL_LIMIT_S
+        while left := self.left():
+            if clock.ticking() >= deadline:
+                message = f'run "{self.run.name}": still alive after SIGKILL: {", ".join(map(str, left))}'
+                hint = (
+                    "a process in state D waits in the kernel; only the host can help (restart the container)"
+                )
+                raise Refusal("not_stopped", message, hint, pids=list(left))
+            processes.send_signal(left, signal.SIGKILL)
+            self.killed.update(left)
+            clock.wait(TURN_S / 2)
+
+    def await_supervisor(self) -> None:
+        """Wait until the supervisor has written exit.json and let go of the lock; a stuck one is killed."""
+        begin = clock.ticking()
+        while clock.ticking() - begin < SUPERVISOR_LIMIT_S + KILL_LIMIT_S:
+            alive = liveness.look(self.run, self.run.attempts())
+            if alive.is_gone and not alive.supervisor:
+                return
+            if alive.supervisor_pid and clock.ticking() - begin > SUPERVISOR_LIMIT_S:
+                processes.send_signal([alive.supervisor_pid], signal.SIGKILL)
+            self.kill()
+            clock.wait(TURN_S / 2)
+        held = " (its lock is held)" if lock.is_held(self.run.lock) else ""
+        raise Refusal("not_stopped", f'run "{self.run.name}": its supervisor does not end{held}')
+
+
+def run(verb: str, request: wire.Message, link: Link) -> None:
+    """Answer `stopping`, then `stopped`."""
+    del verb
+    place = paths.run_dir(request)
+    grace_s = _grace(place, request.get("grace_s"))
+    _write_intent(place, request)
+    stopper = Stopper(place)
+    before = liveness.look(place, place.attempts())
+    link.send("stopping", {"pids": list(before.pids), "grace_s": grace_s})
+    stopper.terminate(grace_s)
+    stopper.kill()
+    stopper.await_supervisor()
+    newest = place.attempts()[-1:]
+    if (files.read_json(place.stop) or {}).get("attempt") != (newest[0] if newest else None):
+        _write_intent(place, request)  # an attempt began while we stopped; it is meant too
+    for number in newest:
+        _close(place, number)
+    fields = {
+        "already": before.is_gone,
+        "terminated": sorted(stopper.terminated),
+        "killed": sorted(stopper.killed),
+    }
+    link.send("stopped", fields)
+
+
+def _grace(place: paths.RunDir, asked: object) -> float:
+    if asked is None:
+        asked = (files.read_json(place.path / "run.json") or {}).get("stop_grace_s")
+    if asked is None:
+        return GRACE_S
+    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not 0 <= asked <= 3600:
+        raise Refusal("bad_request", f"grace_s: {asked!r} is no number of seconds from 0 to 3600")
+    return float(asked)
+
+
+def _write_intent(place: paths.RunDir, request: wire.Message) -> None:
+    by = request.get("by")
+    if by not in ("user", "watch"):
+        raise Refusal("bad_request", f'by: {by!r} must be "user" or "watch"')
+    attempts = place.attempts()
+    content = {
+        "schema": wire.SCHEMA,
+        "by": by,
+        "reason": str(request.get("reason") or ""),
+        "attempt": attempts[-1] if attempts else None,
+        "at": clock.now(),
+    }
+    files.write_json(place.stop, content)
+
+
+def _close(place: paths.RunDir, number: int) -> None:
+    """If the supervisor could not, say here that the attempt ended."""
+    if not (place.attempt(number) / exits.NAME).exists():
+        exits.write(place.attempt(number), exits.fields(number, error="supervisor gone"))

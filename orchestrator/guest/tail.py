@@ -1,0 +1,48 @@
+"""`tail`: bytes of an attempt's log, by offset or from its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator import wire
+from orchestrator.guest import clock, files, paths
+from orchestrator.guest.refusal import Refusal
+
+if TYPE_CHECKING:
+    from orchestrator.guest.link import Link
+
+FOLLOW_S = 0.2
+LAST_BYTES = 64 << 10
+
+
+def run(verb: str, request: wire.Message, link: Link) -> None:
+    """Answer `log` lines, then `end` with the log's size; with `follow`, until stdin ends."""
+    del verb
+    place = paths.run_dir(request)
+    attempts = place.attempts()
+    number = request.get("attempt") or (attempts[-1] if attempts else None)
+    if number not in attempts:
+        there = ", ".join(map(str, attempts)) or "none"
+        raise Refusal("not_found", f'run "{place.name}": no attempt {number} (there are: {there})')
+    log = place.attempt(number) / "log"
+    offset = request.get("offset")
+    if offset is None:
+        last = request.get("last_bytes")
+        offset = max(0, files.size_of(log) - (LAST_BYTES if last is None else int(last)))
+    while True:
+        piece = files.read_piece(log, offset, wire.MAX_CHUNK_BYTES)
+        if piece:
+            fields = {"run": place.name, "attempt": number, "offset": offset, "data": wire.pack_bytes(piece)}
+            link.send("log", fields)
+            offset += len(piece)
+        elif not request.get("follow") or _has_gone(link):
+            break
+    link.send("end", {"run": place.name, "attempt": number, "size": files.size_of(log)})
+
+
+def _has_gone(link: Link) -> bool:
+    """Wait for the next look; whether stdin ended meanwhile. Lines that come are pings."""
+    deadline = clock.ticking() + FOLLOW_S
+    while not link.lines.is_ended and (left_s := deadline - clock.ticking()) > 0:
+        link.lines.message(left_s)
+    return link.lines.is_ended

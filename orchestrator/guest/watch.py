@@ -1,0 +1,169 @@
+"""`watch`: looks five times a second and sends what changed, until stdin ends or is silent for 30 s."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.guest import clock, files, hello, link, paths, processes, session
+from orchestrator.guest.gpu import GpuFeed
+from orchestrator.guest.refusal import Refusal
+from orchestrator.guest.runfeed import RunFeed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator import wire
+    from orchestrator.guest.link import Link
+
+INTERVAL_S = 0.2
+SILENCE_S = 30.0
+# If a write to a sleeping near side blocks, the alarm ends us.
+BLOCKED_S = 40.0
+SCAN_EVERY_S = 1.0
+# A scan may take this share of the time: on a container of a thousand processes they come more seldom.
+SCAN_SHARE = 0.005
+TAGS_EVERY_S = 5.0
+DISK_EVERY_S = 5.0
+DISK_STEP_BYTES = 64 << 20
+
+
+@dataclass
+class Watch:
+    """One container's watch."""
+
+    state: Path
+    link: Link
+    wants_all: bool
+    gpus: GpuFeed | None
+    runs: dict[str, RunFeed] = field(default_factory=dict)
+    heard_at: float = 0.0
+    _tags: set[str] = field(default_factory=set)
+    _tags_due: float = 0.0
+    _scan_due: float = 0.0
+    _disk_due: float = 0.0
+    _disk: dict[str, Any] = field(default_factory=dict)
+    _runs_stamp: files.Stamp | None = None
+
+    def run(self, interval_s: float) -> str:
+        """Send until the end; returns why it ended."""
+        self.heard()
+        while True:
+            reason = self.turn()
+            if reason is None:
+                has_more = any(feed.has_more for feed in self.runs.values())
+                reason = self.listen(0.0 if has_more else interval_s)
+            if reason is not None:
+                return reason
+
+    def turn(self) -> str | None:
+        """One look at everything; a reason if stdin ended meanwhile."""
+        if self.wants_all:
+            self._look_for_runs()
+        table = self._table()
+        for feed in list(self.runs.values()):
+            for kind, fields in feed.turn(table, self._tags):
+                self.link.send(kind, fields)
+            reason = self.listen(0.0)  # a slow line must not look like a silent one
+            if reason is not None:
+                return reason
+        if self.gpus is not None:
+            reading = self.gpus.news()
+            if reading is not None:
+                self.link.send("gpu", reading)
+        self._send_disk()
+        return None
+
+    def listen(self, timeout_s: float) -> str | None:
+        """Wait for the next look and answer what comes in; returns why the watch ends, if it does."""
+        deadline = clock.ticking() + timeout_s
+        while True:
+            left_s = max(0.0, deadline - clock.ticking())
+            message = self.link.lines.message(left_s)
+            if message is None:
+                break
+            self.heard()
+            self._answer(message)
+        if self.link.lines.is_ended:
+            return "stdin ended"
+        if clock.ticking() - self.heard_at > SILENCE_S:
+            return f"no line for {SILENCE_S:.0f} s"
+        return None
+
+    def heard(self) -> None:
+        """The near side lives."""
+        self.heard_at = clock.ticking()
+        link.end_if_silent(BLOCKED_S)
+
+    def _answer(self, message: wire.Message) -> None:
+        if message["type"] == "ping":
+            self.link.send("pong", {"now": clock.epoch()})
+        elif message["type"] == "follow":
+            self.follow(paths.checked_name(message.get("run")), message)
+        else:
+            raise Refusal("bad_request", f'watch: no "{message["type"]}" line is known')
+
+    def follow(self, name: str, where: wire.Message) -> None:
+        """Begin (again) with a run at the offsets given."""
+        feed = self.runs.setdefault(name, RunFeed(paths.RunDir(self.state, name)))
+        feed.follow(where.get("attempt"), where.get("log_offset") or 0, where.get("metrics_offset") or 0)
+
+    def _look_for_runs(self) -> None:
+        found = files.stamp(self.state / "runs")
+        if found == self._runs_stamp:
+            return
+        self._runs_stamp = found
+        for place in paths.all_runs(self.state):
+            if place.name not in self.runs:
+                self.follow(place.name, {})
+
+    def _table(self) -> dict[int, processes.Process] | None:
+        now = clock.ticking()
+        is_due = now >= self._scan_due and not all(feed.is_quiet for feed in self.runs.values())
+        if not is_due and not any(feed.wants_scan for feed in self.runs.values()):
+            return None
+        if now >= self._tags_due or any(feed.wants_scan for feed in self.runs.values()):
+            tags = session.tags() if shutil.which("tmux") else set()
+            self._tags = self._tags if tags is None else tags
+            self._tags_due = now + TAGS_EVERY_S
+        begin = clock.ticking()
+        table = processes.scan()
+        self._scan_due = begin + max(SCAN_EVERY_S, (clock.ticking() - begin) / SCAN_SHARE)
+        return table
+
+    def _send_disk(self) -> None:
+        if clock.ticking() < self._disk_due:
+            return
+        self._disk_due = clock.ticking() + DISK_EVERY_S
+        try:
+            usage = shutil.disk_usage(self.state)
+        except OSError:
+            return
+        sizes = [
+            files.size_of(feed.run.attempt(n) / "log") for feed in self.runs.values() if (n := feed.newest)
+        ]
+        fields = {"free_bytes": usage.free, "total_bytes": usage.total, "log_bytes": sum(sizes)}
+        if not self._disk or any(abs(fields[k] - self._disk[k]) >= DISK_STEP_BYTES for k in fields):
+            self._disk = fields
+            self.link.send("disk", fields)
+
+
+def run(verb: str, request: wire.Message, link: Link) -> None:
+    """Stream until the near side goes."""
+    del verb
+    state = paths.resolve_state(request.get("state_dir"))
+    wanted = request.get("runs")
+    if wanted is not None and not isinstance(wanted, dict):
+        raise Refusal("bad_request", "runs: must be null or map a run to its offsets")
+    interval_s = request.get("interval_s") or INTERVAL_S
+    link.send("hello", hello.fields(state))
+    gpus = GpuFeed() if request.get("gpus") else None
+    watch = Watch(state, link, wanted is None, gpus)
+    for name, where in (wanted or {}).items():
+        watch.follow(paths.checked_name(name), where or {})
+    try:
+        link.send("bye", {"reason": watch.run(float(interval_s))})
+    finally:
+        if gpus is not None:
+            gpus.close()
