@@ -1,22 +1,24 @@
 """YAML files that an operator edits: read with line numbers, checked against a pydantic model.
 
-Takes text, gives plain data and models, never touches anything but the one file it is asked to read. Errors name
-file, line, key, value and what is allowed.
+Takes text, gives plain data and models, never touches anything but the one file it is asked to read. Errors
+name file, line, key, value and what is allowed.
 """
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 M = TypeVar("M", bound=BaseModel)
 Place = tuple[str, ...]  # the keys that lead to a value; list positions as digits
@@ -104,7 +106,11 @@ def _number(
 
 
 def validate(
-    model: type[M], data: Any, document: Document, place: Place = (), error: type[ConfigError] = ConfigError
+    model: type[M],
+    data: object,
+    document: Document,
+    place: Place = (),
+    error: type[ConfigError] = ConfigError,
 ) -> M:
     """Return `data`, which stands at `place` in the document, as a model.
 
@@ -118,7 +124,7 @@ def validate(
         raise error("\n".join(dict.fromkeys(problems))) from cause
 
 
-def show(value: Any, limit: int = 80) -> str:
+def show(value: object, limit: int = 80) -> str:
     """Return a value as it may stand in a message: JSON, on one line, not too long."""
     text = json.dumps(value, ensure_ascii=True, default=str)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
@@ -132,7 +138,8 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any], document: Docum
         allowed = _keys(_model_at(model, steps[:-1]))
         near = difflib.get_close_matches(steps[-1], allowed, n=1)
         guess = f'; did you mean "{near[0]}"?' if near else ""
-        return f"{where}: unknown key with the value {show(problem['input'])}{guess}; allowed: {', '.join(allowed)}"
+        known = ", ".join(allowed)
+        return f"{where}: unknown key with the value {show(problem['input'])}{guess}; allowed: {known}"
     if problem["type"] == "missing":
         return f'{where}: the key "{steps[-1]}" is missing{_meaning(model, steps)}'
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
@@ -141,7 +148,7 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any], document: Docum
 
 
 def _existing(document: Document, place: Place, steps: Place) -> Place:
-    """Return where the problem stands in the file; pydantic also names the branches of a union, which do not."""
+    """Return where the problem stands in the file; pydantic's path also names the branches of a union."""
     full = place
     for step in steps:
         if (*full, step) in document.lines:
@@ -158,7 +165,7 @@ def _model_at(model: type[BaseModel], steps: Place) -> type[BaseModel]:
     return model
 
 
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
+def _models_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [found for part in getattr(annotation, "__args__", ()) for found in _models_in(part)]

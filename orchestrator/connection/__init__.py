@@ -1,4 +1,4 @@
-"""The way to where the runs live: shells over ssh and pct, and the guest at their end. The only place that knows ssh."""
+"""The way to where the runs live: shells over ssh and pct, and the guest at their end."""
 
 from orchestrator.connection.container import ContainerShell
 from orchestrator.connection.guest import GuestClient, GuestStream

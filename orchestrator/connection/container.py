@@ -1,23 +1,25 @@
 """ContainerShell: a container, by `pct exec` over the shell of its host.
 
-pct passes argv and stdin through untouched, and speaks only by text: its exit code is Perl's errno or 255, which the
-command inside may have given as well. The texts are those of pve-container 6.1 and lxc 6.
+pct passes argv and stdin through untouched, and speaks only by text: its exit code is Perl's errno or 255,
+which the command inside may have given as well. The texts are those of pve-container 6.1 and lxc 6.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.connection.shell import Result, Shell, Stdin, Stream, check_argv
 from orchestrator.errors import BlindError, ContainerUnavailable, GuestError, HostDenied
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SUDOERS = "USER ALL=(root) NOPASSWD: /usr/sbin/pct"
 
 
 class _Text(NamedTuple):
-    """One text that means that nothing ran inside. `{0}` is what the pattern's group caught, `{ct}` the id."""
+    """One text that means that nothing ran inside. `{what}` is the group of that name, `{ct}` the id."""
 
     pattern: re.Pattern[str]
     error: type[BlindError]
@@ -68,8 +70,7 @@ _TEXTS = (
     _text(r"^sudo: (?P<what>.*(password|terminal|askpass).*)", HostDenied, "sudo said: {what}", _ROOT),
     _text(r"not (allowed to execute|in the sudoers file)", HostDenied, "sudo does not allow pct", _ROOT),
     _text(
-        r"pct: (command )?not found|Unknown command:? '?pct|(command not found|No such file or directory): pct"
-        r"|pct: Command not found|sudo: pct: command not found",
+        r"pct: ([Cc]ommand )?not found|Unknown command:? '?pct|command not found: pct",
         ContainerUnavailable,
         "there is no pct",
         "is it a Proxmox VE host? /usr/sbin must be on the PATH of a non-interactive login",
@@ -81,7 +82,7 @@ _TEXTS = (
         "this pct is older or newer than those that dflashctl knows; please report it",
     ),
 )
-_NOT_STARTED = re.compile(r'lxc-attach: .*?(?P<why>[^:-]*?) - Failed to exec "(?P<program>.*)"')
+_NOT_STARTED = re.compile(r'lxc-attach: .*?: \d* ?(?P<why>[^:]*?) - Failed to exec "(?P<program>.*)"')
 _LOCALE_START = re.compile(rb"^perl: warning: Setting locale failed\.")
 _LOCALE_END = re.compile(rb"^perl: warning: Falling back to ")
 

@@ -1,6 +1,7 @@
 """GuestClient: put the guest where it runs, ask it, and keep a stream of what it sees.
 
-The near half of the wire in DESIGN.md. Anything that is not the protocol is a `GuestError`, which says nothing about the run.
+The near half of the wire in DESIGN.md. Anything that is not the protocol is a `GuestError`, which says
+nothing about the run.
 """
 
 from __future__ import annotations
@@ -9,20 +10,23 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.connection.container import not_started
 from orchestrator.connection.guestfile import GuestFile, build_guest
-from orchestrator.connection.shell import Readable, Result, Shell, Stream
 from orchestrator.errors import GuestError, GuestRefused
-from orchestrator.inventory import Target
 from orchestrator.wire import Decoder, Encoder, Message, WireError
+
+if TYPE_CHECKING:
+    from orchestrator.connection.shell import Readable, Result, Shell, Stream
+    from orchestrator.inventory import Target
 
 CHECK_TIMEOUT_S = 20.0
 PUSH_TIMEOUT_S = 120.0
 REFUSED_EXIT_CODE = 3
 
-# $1 the folder, $2 the sha256. The old name stays until the new file is whole, so a reader never meets half a guest.
+# $1 the folder, $2 the sha256. The old name stays until the new file is whole, so a reader never meets half
+# a guest.
 _RECEIVE = """\
 set -e
 umask 077
@@ -55,7 +59,7 @@ class GuestClient:
 
     @property
     def state_dir(self) -> str:
-        """The state directory as the guest gets it; `~` is this machine's and only stands for itself there."""
+        """The state directory as the guest gets it; `~` is expanded only where it is this machine's."""
         is_here = self._target.host is None and self._target.ct is None
         return os.path.expanduser(self._target.state_dir) if is_here else self._target.state_dir  # noqa: PTH111
 
@@ -116,8 +120,8 @@ class GuestClient:
     ) -> list[Message]:
         """Ask once and return every line of the answer.
 
-        `state_dir` is added to the request. `payload` follows it on stdin; `size` is its length in bytes, needed for
-        `progress(sent, total)` if it is not bytes.
+        `state_dir` is added to the request. `payload` follows it on stdin; `size` is its length in bytes,
+        needed for `progress(sent, total)` if it is not bytes.
 
         Raises:
             GuestRefused: The guest said no; `reason` is its code.

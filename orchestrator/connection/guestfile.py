@@ -1,4 +1,4 @@
-"""What travels: the guest as one zipapp, the trainer as one tar. The same sources always give the same bytes."""
+"""What travels: the guest as one zipapp, the trainer as one tar. Equal sources give equal bytes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import importlib.util
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time that a zip can hold
 SKIPPED = {"__pycache__", "test", "tests"}
@@ -37,7 +40,7 @@ class GuestFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Archive:
-    """A tar.gz and the name it goes by. No time, owner or file name is in it, so equal trees have equal bytes."""
+    """A tar.gz and the name it goes by. It holds no time and no owner, so equal trees have equal bytes."""
 
     data: bytes
     sha256: str

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import paramiko
 
 from orchestrator.connection.local import chunks
-from orchestrator.connection.pool import Connections, Lease
 from orchestrator.connection.quoting import command_line
 from orchestrator.connection.shell import Lines, Result, Stdin, Tail, check_argv, summary
-from orchestrator.connection.ssh import Login
 from orchestrator.connection.translate import translating
 from orchestrator.errors import BlindError, CommandTimeout, GuestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from orchestrator.connection.pool import Connections, Lease
+    from orchestrator.connection.ssh import Login
 
 CHUNK_BYTES = 64 * 1024
 INLINE_BYTES = 16 * 1024  # below any ssh window, so writing it cannot block
@@ -88,7 +92,7 @@ class HostShell:
 
 
 def _exec(lease: Lease, command: str, limit_s: float) -> None:
-    """Start the command. paramiko waits without end for sshd's yes, so a timer closes the channel under it."""
+    """Start the command. paramiko waits for sshd's yes without end, so a timer closes the channel."""
     is_late = threading.Event()
 
     def give_up() -> None:
@@ -138,7 +142,7 @@ class _Channel:
         self._event.wait(min(max(limit_s, 0.0), 0.5))
 
     def status(self, limit_s: float) -> int | None:
-        """Return the exit code after the end of output; None if none comes in time: sshd sends none for a signal.
+        """Return the exit code after the end of output; None if none comes, as after a signal.
 
         Raises:
             HostUnreachable: The connection was lost before it came.

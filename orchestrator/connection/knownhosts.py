@@ -1,4 +1,4 @@
-"""known_hosts files, as OpenSSH reads them: plain, hashed and [host]:port names, wildcards, revoked keys. Pure.
+"""known_hosts files, as OpenSSH reads them: hashed and [host]:port names, wildcards, revoked keys. Pure.
 
 paramiko's own reader forgets the line numbers that a message needs, and trusts `@revoked` lines.
 """
@@ -9,9 +9,12 @@ import base64
 import fnmatch
 import hashlib
 import hmac
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +101,8 @@ def _matches_hash(pattern: str, name: str) -> bool:
 def judge(keys: Iterable[KnownKey], name: str, key_type: str, key: bytes) -> tuple[Verdict, KnownKey | None]:
     """Return the verdict on a host's key, and the line that decided.
 
-    A host that is listed with keys of other types only has changed: we ask for the listed types first, so a host that
-    still had one of them would have shown it.
+    A host that is listed with keys of other types only has changed: we ask for the listed types first, so a
+    host that still had one of them would have shown it.
     """
     about = [known for known in keys if matches(known, name)]
     for known in about:

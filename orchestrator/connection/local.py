@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from orchestrator.connection.shell import Lines, Readable, Result, Stdin, Tail, check_argv, summary
 from orchestrator.errors import CommandTimeout, GuestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CHUNK_BYTES = 64 * 1024
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # pct lives there, and cron's PATH does not say so
@@ -94,7 +97,7 @@ def _not_started(words: tuple[str, ...], cause: OSError, duration_s: float) -> R
 
 
 def _feed(process: subprocess.Popen[bytes], stdin: Stdin) -> threading.Thread | None:
-    """Write standard input from a thread, so that a program which answers before it has read all cannot block us."""
+    """Write standard input from a thread: a program may answer before it has read all of it."""
     pipe = process.stdin
     if pipe is None or stdin is None:
         return None
@@ -136,10 +139,8 @@ class _Chunks:
 
 def close_quietly(pipe: IO[bytes]) -> None:
     """Close a pipe whose other end may be gone."""
-    try:
+    with contextlib.suppress(OSError):
         pipe.close()
-    except OSError:
-        pass
 
 
 def _drain(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
@@ -227,10 +228,8 @@ class LocalStream:
                     self._selector.unregister(key.fileobj)
 
     def _reap(self) -> None:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it closed its output and lives on
             self._process.wait(2.0)
-        except subprocess.TimeoutExpired:
-            pass  # it closed its output and lives on
 
     def stderr_tail(self) -> str:
         """See `Stream.stderr_tail`."""

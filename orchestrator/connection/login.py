@@ -1,14 +1,14 @@
 """Who we are to a host and whether the host is who it was: keys, never passwords; known_hosts, always.
 
-fabric takes any host key and paramiko's checks are bound to its own reader, so both questions are answered here.
+fabric takes any host key and paramiko's checks are bound to its own reader, so both questions are answered
+here.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import paramiko
 from paramiko.auth_strategy import AuthSource, AuthStrategy, InMemoryPrivateKey, OnDiskPrivateKey
@@ -17,6 +17,9 @@ from paramiko.pkey import UnknownKeyType
 from orchestrator.connection import knownhosts
 from orchestrator.connection.knownhosts import KnownKey, Verdict
 from orchestrator.errors import HostKeyRefused
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 DEFAULT_KNOWN_HOSTS = "~/.ssh/known_hosts"
@@ -86,8 +89,8 @@ def _public_blob(path: Path) -> bytes | None:
 class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
     """Judges every key that a host shows; the client itself knows none.
 
-    A changed or revoked key is refused whatever the options say. An unknown one is taken if it is the inventory's
-    `host_key`, or if `accept` says so, and is then written to the first known_hosts file.
+    A changed or revoked key is refused whatever the options say. An unknown one is taken if it is the
+    inventory's `host_key`, or if `accept` says so, and is then written to the first known_hosts file.
     """
 
     def __init__(

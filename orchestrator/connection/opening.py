@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestrator.connection.container import ContainerShell
 from orchestrator.connection.host import HostShell
 from orchestrator.connection.local import LocalShell
 from orchestrator.connection.pool import Connections
-from orchestrator.connection.shell import Shell
 from orchestrator.connection.ssh import Login, ShellOptions
-from orchestrator.inventory import Target
+
+if TYPE_CHECKING:
+    from orchestrator.connection.shell import Shell
+    from orchestrator.inventory import Target
 
 SHARED = Connections()
 

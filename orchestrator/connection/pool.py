@@ -5,6 +5,7 @@ sshd allows ten sessions a connection by default (MaxSessions); two are left to 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from dataclasses import dataclass, field
@@ -34,10 +35,9 @@ class Lease:
             was_held, self._is_held = self._is_held, False
         if was_held:
             self._slot.leave()
-            try:
+            # It fails if the connection is gone, and the channel with it.
+            with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
                 self.channel.close()
-            except (paramiko.SSHException, OSError, EOFError):
-                pass  # the connection is gone, and the channel with it
 
 
 class _Slot:
@@ -62,7 +62,7 @@ class _Slot:
 
 @dataclass
 class _Way:
-    """The connections of one login. The lock is held while one is opened: the others would wait for it anyway."""
+    """The connections of one login. Its lock is held while one is opened: others would wait anyway."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     slots: list[_Slot] = field(default_factory=list)
@@ -148,6 +148,6 @@ def _try(slot: _Slot) -> Lease | None:
 def backoff(
     failures: int, *, first_s: float = 1.0, limit_s: float = 30.0, rng: random.Random | None = None
 ) -> float:
-    """Return how long to wait after that many failures in a row: doubled each time, with a fifth of jitter either way."""
+    """Return how long to wait after that many failures in a row: doubled each time, a fifth of jitter."""
     wait_s = min(limit_s, first_s * 2.0 ** min(max(failures - 1, 0), 30))
     return wait_s * (rng or random).uniform(0.8, 1.2)

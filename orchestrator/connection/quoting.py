@@ -1,6 +1,7 @@
 """An argv as the one string that ssh sends to a host's login shell. Pure.
 
-The login shell may be fish, csh or zsh. So words travel plainly only if no shell sees anything in them; everything else
+The login shell may be fish, csh or zsh. So words travel plainly only if no shell sees anything in them;
+everything else
 goes as base64 inside a string that all of those shells read alike, and `sh` takes it from there.
 """
 
@@ -9,7 +10,10 @@ from __future__ import annotations
 import base64
 import re
 import shlex
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # "=" at the start is a command's path in zsh, "%" a job in csh, "~" a home everywhere.
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,+-][A-Za-z0-9_./:,+@%=-]*")

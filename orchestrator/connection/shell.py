@@ -5,12 +5,14 @@ Transports implement it, `ContainerShell` wraps it, tests fake it. Nothing here 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, Union
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from orchestrator.errors import GuestError
 from orchestrator.wire import MAX_LINE_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Readable(Protocol):
@@ -20,7 +22,7 @@ class Readable(Protocol):
         """Return at most `size` bytes; `b""` at the end."""
 
 
-Stdin = Union[bytes, Readable, None]
+Stdin: TypeAlias = "bytes | Readable | None"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """One ssh connection, hardened: every wait has an end, every key is checked, a dead link is noticed.
 
-fabric reads the ssh config and builds the way through jump hosts; what it leaves open is closed here: it checks no host
-key, sends no keep-alive, sets no timeout, and may forward the agent.
+fabric reads the ssh config and builds the way through jump hosts; what it leaves open is closed here: it
+checks no host key, sends no keep-alive, sets no timeout, and may forward the agent.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import socket
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fabric
 import paramiko
@@ -21,7 +20,11 @@ from orchestrator.connection import knownhosts, sshconfig
 from orchestrator.connection.login import HostKeyPolicy, KeyStrategy, known_hosts_files
 from orchestrator.connection.translate import translate, translating
 from orchestrator.errors import HostDenied, HostUnreachable
-from orchestrator.inventory import Host
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrator.inventory import Host
 
 CONNECT_TIMEOUT_S = 10
 BANNER_TIMEOUT_S = 15
@@ -33,7 +36,7 @@ ANSWER_S = 5.0  # and drop the link after this much more
 
 @dataclass(frozen=True, kw_only=True)
 class ShellOptions:
-    """How to connect. `accept_command` is the exact command for the message about an unknown key, if the caller has it."""
+    """How to connect. `accept_command` goes into the message about an unknown key: what exactly to type."""
 
     accept_new_host_key: bool = False
     accept_command: str | None = None
@@ -193,8 +196,7 @@ class SshConnection:
     def _open(self) -> None:
         try:
             self._link.open()
-            if not self._link.transport.is_authenticated():
-                raise paramiko.AuthenticationException("the host wants one more factor than a key")
+            _check_login(self._link.transport)
         except paramiko.AuthenticationException as cause:
             self._shut()
             raise self._denied(cause) from cause
@@ -213,7 +215,7 @@ class SshConnection:
         )
 
     def _keep(self) -> None:
-        """Ask a silent host for an answer. A request that is waited for needs a second pair of eyes: the timer's."""
+        """Ask a silent host for an answer; the request waits without end, so a timer watches it."""
         options = self.login.options
         while not self._closed.wait(min(1.0, options.keepalive_s / 4)) and self._transport.is_active():
             if self.silence_s < options.keepalive_s:
@@ -232,3 +234,8 @@ class SshConnection:
         if self.silence_s >= self.login.options.answer_s:
             self.lost_because = f"no sign of life for {self.silence_s:.0f} s, the connection was dropped"
             self._shut()
+
+
+def _check_login(transport: paramiko.Transport) -> None:
+    if not transport.is_authenticated():
+        raise paramiko.AuthenticationException("the host wants one more factor than a key")

@@ -31,7 +31,7 @@ def load(path: Path | None = None) -> fabric.Config:
 
 
 def expand(path: Path, depth: int = 0) -> str:
-    """Return the text of one ssh config with its `Include` lines replaced by what they name; "" if it is not there."""
+    """Return the text of one ssh config with its `Include` lines replaced by the files; "" without one."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:

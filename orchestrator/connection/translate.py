@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import fabric.exceptions
 import invoke.exceptions
@@ -26,6 +26,9 @@ from orchestrator.errors import (
     HostUnreachable,
     OrchestratorError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The most specific class of an exception's own line of descent wins.
 TRANSLATIONS: dict[type[BaseException], type[OrchestratorError]] = {
@@ -110,10 +113,8 @@ def _system(error: BaseException) -> str:
 
 
 def _hint(cause: BaseException) -> str | None:
-    if (
-        isinstance(cause, ConnectionRefusedError)
-        or "refused" in describe(cause)
-        and isinstance(cause, OSError)
+    if isinstance(cause, ConnectionRefusedError) or (
+        "refused" in describe(cause) and isinstance(cause, OSError)
     ):
         return "is sshd running there, and is the port right?"
     if isinstance(cause, socket.gaierror):

@@ -2,7 +2,7 @@
 
 from orchestrator.inventory.load import Inventory, find
 from orchestrator.inventory.models import CONTAINER_STATE_DIR, LOCAL_STATE_DIR, Container, Host
-from orchestrator.inventory.target import LOCAL, Overrides, Target, find_host, resolve
+from orchestrator.inventory.target import LOCAL, Target, resolve
 
 __all__ = [
     "CONTAINER_STATE_DIR",
@@ -11,9 +11,7 @@ __all__ = [
     "Container",
     "Host",
     "Inventory",
-    "Overrides",
     "Target",
     "find",
-    "find_host",
     "resolve",
 ]

@@ -6,14 +6,17 @@ Takes files or folders, gives the hosts and containers that they declare, never 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.errors import InventoryError
+from orchestrator.inventory.address import host_at
 from orchestrator.inventory.models import Container, Host
 from orchestrator.yamlfile import Document, read, show, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 E = TypeVar("E", Host, Container)
 _SECTIONS = ("hosts", "containers")
@@ -51,32 +54,35 @@ class Inventory:
             _check_jumps(inventory, host, document, name)
         return inventory
 
+    def host(self, text: str) -> Host:
+        """Return the host of that name or address, or a new one from `[user@]address[:port]`.
+
+        Raises:
+            ConfigError: The text is no address.
+        """
+        if text in self.hosts:
+            return self.hosts[text]
+        given = host_at(text)
+        listed = [host for host in self.hosts.values() if host.address == given.address]
+        if len(listed) != 1:
+            return given
+        changes = {"user": given.user, "port": given.port}
+        return listed[0].model_copy(update={key: value for key, value in changes.items() if value})
+
     def jumps(self, host: Host) -> tuple[Host, ...]:
         """Return the hosts on the way to `host`, the first hop first.
 
         Raises:
-            InventoryError: The way leads in a circle, or a jump is no address.
+            ConfigError: The way leads in a circle, or a jump is no address.
         """
         chain: list[Host] = []
         hop = host
         while hop.jump is not None:
-            hop = self.hosts.get(hop.jump) or _adhoc_jump(hop)
-            if hop.address == host.address and hop.port == host.port or hop in chain:
+            hop = self.hosts.get(hop.jump) or host_at(hop.jump, f"hosts.{hop.name}.jump")
+            if (hop.address == host.address and hop.port == host.port) or hop in chain:
                 raise InventoryError(f"hosts.{host.name}.jump: the way leads in a circle through {hop.name}")
             chain.insert(0, hop)
         return tuple(chain)
-
-
-def _adhoc_jump(host: Host) -> Host:
-    text = host.jump or ""
-    user, _, rest = text.rpartition("@")
-    address, _, port = rest.partition(":") if rest.count(":") == 1 else (rest.strip("[]"), "", "")
-    try:
-        return Host(name="jump", address=address, user=user or None, port=int(port) if port else None)
-    except ValueError as cause:
-        raise InventoryError(
-            f"hosts.{host.name}.jump: {show(text)} is neither a host of the inventory nor [user@]address[:port]"
-        ) from cause
 
 
 def _check_jumps(inventory: Inventory, host: Host, document: Document, name: str) -> None:
@@ -149,7 +155,7 @@ def _table(document: Document, section: str) -> dict[str, dict[str, Any]]:
 
 
 def _at_home(entry: E, document: Document) -> E:
-    """Return the entry with paths of the near side made absolute: relative ones start at the file's folder."""
+    """Return the entry with this machine's paths made absolute: relative ones start at the file's folder."""
     folder = Path(document.path).resolve().parent
     changes: dict[str, str] = {}
     for key in ("identity", "env_file"):
@@ -162,7 +168,7 @@ def _at_home(entry: E, document: Document) -> E:
 def find(
     explicit: Path | None, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Return the folder to load: the first that exists of --inventory, ./inventory, the user's, the shipped one.
+    """Return the folder to load: the first of --inventory, ./inventory, the user's, the shipped one.
 
     A folder that was asked for by name is returned even if it does not exist, so that `load` says so.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 CONTAINER_STATE_DIR = "/var/lib/dflashctl"
@@ -72,7 +73,7 @@ class Host(_Entry):
 
 
 class Container(_Entry):
-    """An LXC container on a host. Paths are the container's, but `config` and `env_file`, which are the near side's."""
+    """An LXC container on a host. Paths are the container's; `config` and `env_file` are of this machine."""
 
     host: str = Field(
         description='a host of the inventory, or "local" for the machine that dflashctl runs on'

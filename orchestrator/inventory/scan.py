@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import yaml
 
 from orchestrator.errors import CommandFailed, HostDenied
-from orchestrator.inventory.target import Target
+
+if TYPE_CHECKING:
+    from orchestrator.inventory.target import Target
 
 _NVIDIA = re.compile(r"/dev/nvidia(\d+)\b")
 # pct prints "%-10s %-10s %-12s %-20s": the Lock column is often blank, so words cannot be counted.
@@ -69,7 +72,7 @@ def _by_words(line: str) -> tuple[str, str, str, str]:
     words = line.split()
     if len(words) == 3:
         return words[0], words[1], "", words[2]
-    return words[0], (words + [""])[1], (words + ["", ""])[2], " ".join(words[3:])
+    return words[0], ([*words, ""])[1], ([*words, "", ""])[2], " ".join(words[3:])
 
 
 def parse_config(text: str) -> dict[str, list[str]]:
@@ -83,10 +86,10 @@ def parse_config(text: str) -> dict[str, list[str]]:
 
 
 def gpus_of(config: dict[str, list[str]]) -> tuple[tuple[int, ...], bool]:
-    """Return the GPU indices passed through, and whether it is the whole driver (`/dev/nvidia*` by a bind of /dev).
+    """Return the GPU indices passed through, and whether all of /dev is bound.
 
-    The new form is `dev0: /dev/nvidia0,...`; the old one `lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none bind,...`.
-    A cgroup2 rule `c 195:* rwm` alone allows every GPU but puts none there.
+    The new form is `dev0: /dev/nvidia0,...`; the old one `lxc.mount.entry: /dev/nvidia0 dev/nvidia0 none
+    bind,...`. A cgroup2 rule `c 195:* rwm` alone allows every GPU but puts none there.
     """
     gpus: set[int] = set()
     for key, values in config.items():

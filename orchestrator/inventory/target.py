@@ -5,18 +5,22 @@ Takes options and an inventory, gives a `Target`; never opens a connection.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from orchestrator.errors import ConfigError, NotFound
-from orchestrator.inventory.load import Inventory
+from orchestrator.inventory.address import host_from
 from orchestrator.inventory.models import CONTAINER_STATE_DIR, LOCAL_STATE_DIR, MAX_CT, Container, Host
 from orchestrator.yamlfile import show
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.inventory.load import Inventory
+
 
 LOCAL = "local"
 
@@ -25,8 +29,10 @@ LOCAL = "local"
 class Target:
     """Where a run lives.
 
-    `host` None is the machine dflashctl runs on; `ct` None is the host itself, without a container. `jumps` are the hosts
-    on the way, the first hop first; empty leaves it to ~/.ssh/config. `container` is the inventory's name, if it has one.
+    `host` None is the machine dflashctl runs on; `ct` None is the host itself, without a container. `jumps`
+    are the hosts
+    on the way, the first hop first; empty leaves it to ~/.ssh/config. `container` is the inventory's name,
+    if it has one.
     """
 
     host: Host | None = None
@@ -55,7 +61,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """A stable name for the record, the same by whatever name the host was given: `10.1.2.6/200`, `local`."""
+        """A stable name for the record, by whatever name the host was given: `10.1.2.6/200`, `local`."""
         return self.host_key if self.ct is None else f"{self.host_key}/{self.ct}"
 
     def to_json(self) -> dict[str, Any]:
@@ -87,20 +93,21 @@ class Target:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Overrides:
+class _Wishes:
     """Options of the command line; None leaves the inventory's value or the default."""
 
-    user: str | None = None
-    port: int | None = None
-    identity: str | None = None
-    python: str | None = None
-    guest_python: str | None = None
-    state_dir: str | None = None
-    checkpoint_dir: str | None = None
-    config: str | None = None
-    env_file: str | None = None
-    gpus: tuple[int, ...] | None = None
-    become: tuple[str, ...] | None = None
+    user: str | None
+    port: int | None
+    identity: str | None
+    python: str | None
+    guest_python: str | None
+    state_dir: str | None
+    checkpoint_dir: str | None
+    config: str | None
+    env_file: str | None
+    gpus: tuple[int, ...] | None
+    become: tuple[str, ...] | None
+    known_hosts: str | None
 
 
 def resolve(
@@ -109,26 +116,45 @@ def resolve(
     host: str | None = None,
     ct: int | None = None,
     container: str | None = None,
+    host_only: bool = False,
+    user: str | None = None,
+    port: int | None = None,
+    identity: str | None = None,
     known_hosts: str | None = None,
-    **options: Any,
+    become: tuple[str, ...] | None = None,
+    python: str | None = None,
+    guest_python: str | None = None,
+    state_dir: str | None = None,
+    checkpoint_dir: str | None = None,
+    config: str | None = None,
+    env_file: str | None = None,
+    gpus: tuple[int, ...] | None = None,
 ) -> Target:
-    """Return the target that the options mean; `options` are the fields of `Overrides`.
+    """Return the target that the options mean.
 
-    With `host` alone the inventory's one container on it is taken, else the host itself. With nothing, the inventory's one
-    container is taken.
+    With `host` alone the inventory's one container on it is taken, else the host itself; with `host_only`
+    always the host. With neither host nor container, the inventory's one container is taken.
 
     Raises:
         ConfigError: Options contradict each other, or say too little.
         NotFound: No container of that name.
     """
-    wishes = Overrides(**options)
-    if ct is not None and not 100 <= ct <= MAX_CT:
-        raise ConfigError(f"--ct: {ct} is no container id; allowed: 100 to {MAX_CT}, as `pct list` shows")
-    if container is not None and (host is not None or ct is not None):
-        raise ConfigError(
-            f"--container {container}: it names host and container already; leave out --host and --ct"
-        )
-    entry = _pick(inventory, host, ct, container)
+    wishes = _Wishes(
+        user=user,
+        port=port,
+        identity=identity,
+        python=python,
+        guest_python=guest_python,
+        state_dir=state_dir,
+        checkpoint_dir=checkpoint_dir,
+        config=config,
+        env_file=env_file,
+        gpus=gpus,
+        become=become,
+        known_hosts=known_hosts,
+    )
+    _check_options(host, ct, container)
+    entry = None if host_only else _pick(inventory, host, ct, container)
     if entry is not None and host is None:
         host = entry.host
     if host is None:
@@ -137,46 +163,42 @@ def resolve(
             f"no host given, and the inventory does not settle it (containers: {names})",
             hint="give --host ADDRESS --ct ID, --host local, or --container NAME",
         )
-    where = None if host == LOCAL else _with_login(find_host(inventory, host), wishes)
-    jumps = inventory.jumps(where) if where else ()
-    base = entry or Container(name="adhoc", host=host, ct=ct)
-    return _build(base, wishes, where, ct if ct is not None else base.ct, jumps, entry, known_hosts)
+    where = None if host == LOCAL else _with_login(inventory.host(host), wishes)
+    ct = ct if entry is None or ct is not None else entry.ct
+    return _build(inventory, entry, wishes, where, ct)
+
+
+def _check_options(host: str | None, ct: int | None, container: str | None) -> None:
+    if ct is not None and not 100 <= ct <= MAX_CT:
+        raise ConfigError(f"--ct: {ct} is no container id; allowed: 100 to {MAX_CT}, as `pct list` shows")
+    if container is not None and (host is not None or ct is not None):
+        raise ConfigError(
+            f"--container {container}: it names host and container already; leave out --host and --ct"
+        )
 
 
 def _build(
-    base: Container,
-    wishes: Overrides,
-    where: Host | None,
-    ct: int | None,
-    jumps: tuple[Host, ...],
-    entry: Container | None,
-    known_hosts: str | None,
+    inventory: Inventory, entry: Container | None, wishes: _Wishes, where: Host | None, ct: int | None
 ) -> Target:
-    state_dir = wishes.state_dir or base.state_dir
+    base = entry or Container(name="adhoc", host=LOCAL, ct=ct)
     is_local = where is None and ct is None
-    if state_dir is None:
-        state_dir = LOCAL_STATE_DIR if is_local else CONTAINER_STATE_DIR
-    for option, path in (
-        ("--state-dir", state_dir),
-        ("--checkpoint-dir", wishes.checkpoint_dir or base.checkpoint_dir),
-    ):
+    state_dir = wishes.state_dir or base.state_dir or (LOCAL_STATE_DIR if is_local else CONTAINER_STATE_DIR)
+    checkpoint_dir = wishes.checkpoint_dir or base.checkpoint_dir
+    for option, path in (("--state-dir", state_dir), ("--checkpoint-dir", checkpoint_dir)):
         allowed = ("/", "~/") if is_local else ("/",)
         if path is not None and (not path.startswith(allowed) or "\n" in path or "\0" in path):
-            raise ConfigError(
-                f"{option}: {show(path)} is no absolute path there; allowed: a path that begins with /"
-            )
-    become = wishes.become or (where.become if where else None)
+            raise ConfigError(f"{option}: {show(path)} is not allowed; allowed: a path that begins with /")
     return Target(
         host=where,
         ct=ct,
         container=entry.name if entry else None,
-        jumps=jumps,
-        known_hosts=str(Path(known_hosts).expanduser()) if known_hosts else None,
-        become=become,
+        jumps=inventory.jumps(where) if where else (),
+        known_hosts=str(Path(wishes.known_hosts).expanduser()) if wishes.known_hosts else None,
+        become=wishes.become or (where.become if where else None),
         python=wishes.python or base.python,
         guest_python=wishes.guest_python or base.guest_python,
         state_dir=state_dir,
-        checkpoint_dir=wishes.checkpoint_dir or base.checkpoint_dir,
+        checkpoint_dir=checkpoint_dir,
         config=wishes.config or base.config,
         env_file=wishes.env_file or base.env_file,
         gpus=wishes.gpus if wishes.gpus is not None else base.gpus,
@@ -201,6 +223,12 @@ def _pick(inventory: Inventory, host: str | None, ct: int | None, container: str
             for entry in inventory.containers.values()
             if (host is None or _same_host(inventory, entry.host, host)) and (ct is None or entry.ct == ct)
         ]
+    if len(found) > 1 and host is not None and ct is None:
+        names = ", ".join(sorted(entry.name for entry in found))
+        raise ConfigError(
+            f"--host {host}: the inventory has several containers on it ({names})",
+            hint="give --ct or --container",
+        )
     return found[0] if len(found) == 1 else None
 
 
@@ -209,55 +237,12 @@ def _same_host(inventory: Inventory, left: str, right: str) -> bool:
         return True
     if LOCAL in (left, right):
         return False
-    return find_host(inventory, left).address == find_host(inventory, right).address
+    return inventory.host(left).address == inventory.host(right).address
 
 
-def find_host(inventory: Inventory, text: str) -> Host:
-    """Return the inventory's host of that name or address, or a new one from `[user@]address[:port]`.
-
-    Raises:
-        ConfigError: The text is no address.
-    """
-    if text in inventory.hosts:
-        return inventory.hosts[text]
-    match = re.fullmatch(
-        r"(?:(?P<user>[^@]+)@)?(?:\[(?P<six>[^\]]+)\]|(?P<address>[^@:\[\]]+|[0-9A-Fa-f:.]*::?[0-9A-Fa-f:.]*))(?::(?P<port>\d+))?",
-        text,
-    )
-    if match is None:
-        raise ConfigError(
-            f"--host: {show(text)} is no address; allowed: an inventory name or [user@]address[:port]"
-        )
-    address = match["six"] or match["address"]
-    listed = [host for host in inventory.hosts.values() if host.address == address]
-    base = listed[0] if len(listed) == 1 else None
-    changes: dict[str, Any] = {}
-    if match["user"]:
-        changes["user"] = match["user"]
-    if match["port"]:
-        changes["port"] = int(match["port"])
-    return _host({**(base.model_dump() if base else {"name": _name(address), "address": address}), **changes})
-
-
-def _with_login(host: Host, wishes: Overrides) -> Host:
+def _with_login(host: Host, wishes: _Wishes) -> Host:
     changes = {"user": wishes.user, "port": wishes.port, "identity": wishes.identity}
     given = {name: value for name, value in changes.items() if value is not None}
     if "identity" in given:
         given["identity"] = str(Path(str(given["identity"])).expanduser())
-    return _host({**host.model_dump(), **given}) if given else host
-
-
-def _host(values: Mapping[str, Any]) -> Host:
-    try:
-        return Host.model_validate(values)
-    except ValidationError as cause:
-        problem = cause.errors(include_url=False)[0]
-        name = str(problem["loc"][0])
-        raise ConfigError(
-            f"--{'host' if name in ('address', 'name') else name}: {show(problem['input'])} is not allowed; "
-            f"allowed: {Host.model_fields[name].description or 'letters, digits, dots and dashes'}"
-        ) from cause
-
-
-def _name(address: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", address).lstrip(".-") or "host"
+    return host_from({**host.model_dump(), **given}) if given else host
