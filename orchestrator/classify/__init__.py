@@ -1,7 +1,8 @@
 """Classify: what state an attempt is in, and if it died, of what. Pure; no clock, no files, no network."""
 
-from orchestrator.classify.diagnose import diagnose, title
+from orchestrator.classify.diagnose import diagnose
 from orchestrator.classify.logscan import LogScanner
+from orchestrator.classify.titles import title
 from orchestrator.limits import Limits
 
 __all__ = ["Limits", "LogScanner", "diagnose", "title"]

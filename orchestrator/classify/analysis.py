@@ -1,21 +1,24 @@
-"""Lines to findings, one rank at a time: tracebacks joined, chains followed to their root, survivals noted. Pure."""
+"""Lines to findings, rank by rank: tracebacks joined, chains followed to the root, survivals noted. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from orchestrator.classify import match
-from orchestrator.classify.catalog import Signature
 from orchestrator.classify.found import Found, Ledger
+from orchestrator.classify.rankstate import RankState, Trace
 from orchestrator.classify.text import StepLine, clean, read_step, split_rank
 from orchestrator.types import Evidence, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.classify.catalog import Signature
 
 MAX_RANKS = 1024
 MAX_FOREIGN = 200  # lines of others between the frames of one traceback
 MAX_CONTINUATION = 12  # lines that may go on with an exception's message
-MAX_FRAME_CHARS = 64_000
 
 _HEADER = "Traceback (most recent call last)"
 _CHAINS = ("The above exception was the direct cause", "During handling of the above exception")
@@ -30,40 +33,6 @@ _NO_EXCEPTION = {"INFO", "WARNING", "ERROR", "DEBUG", "NOTE", "SOLUTION", "Epoch
 _LOG_LINE = re.compile(r"^(?:[EWIF]\d{3,4} |\[?\d{4}-\d\d-\d\d|\[[EWIF]\d* |[\w.-]+:\d+:\d+ \[)")
 
 
-@dataclass
-class _Trace:
-    """A traceback whose last line has not come yet."""
-
-    offset: int
-    is_thread: bool = False
-    is_noise: bool = False
-    num_foreign: int = 0
-    num_chars: int = 0
-    lines: list[str] = field(default_factory=list)
-
-    def add(self, line: str) -> None:
-        self.num_chars += len(line)
-        if self.num_chars > MAX_FRAME_CHARS:
-            del self.lines[10:20]  # a recursion error's thousand frames: the outermost and the innermost stay
-            self.num_chars = sum(map(len, self.lines)) + len(line)
-        self.lines.append(line)
-
-
-@dataclass
-class _Rank:
-    mark: float | None = None
-    step: int | None = None
-    num_losses: int = 0
-    num_lost: int = 0  # losses in a row that are no numbers
-    first_lost: Found | None = None
-    trace: _Trace | None = None
-    current: Found | None = None  # the root of the chain being read, until the chain is over
-    continuing: int = 0
-    is_chained: bool = False
-    is_thread: bool = False
-    is_noise: bool = False
-
-
 class Analysis:
     """The state of a scan, line by line. Copyable; bounded by the number of ranks and signatures."""
 
@@ -71,7 +40,7 @@ class Analysis:
         self.ledger = Ledger()
         self.last_step: int | None = None
         self.news: list[Evidence] = []
-        self._ranks: dict[int | None, _Rank] = {}
+        self._ranks: dict[int | None, RankState] = {}
         self._busy: set[int | None] = set()
 
     @property
@@ -103,12 +72,12 @@ class Analysis:
         """Return everything met, in the order of the log, open ends included."""
         return sorted((*self.ledger.all(), *self._open_ends()), key=lambda found: found.offset)
 
-    def _state(self, rank: int | None) -> _Rank:
+    def _state(self, rank: int | None) -> RankState:
         state = self._ranks.get(rank)
         if state is None:
             if len(self._ranks) >= MAX_RANKS:
-                return self._ranks.setdefault(None, _Rank())
-            state = self._ranks[rank] = _Rank()
+                return self._ranks.setdefault(None, RankState())
+            state = self._ranks[rank] = RankState()
         return state
 
     def _open_ends(self) -> Iterator[Found]:
@@ -124,7 +93,7 @@ class Analysis:
             if state.first_lost is not None and (lost >= 2 or lost == state.num_losses):
                 yield state.first_lost
 
-    def _feed_traceback(self, state: _Rank, number: int | None, body: str, offset: int) -> bool:
+    def _feed_traceback(self, state: RankState, number: int | None, body: str, offset: int) -> bool:
         """Return True if the line was a part of a traceback."""
         if _HEADER in body:
             self._open_trace(state, number, offset)
@@ -155,14 +124,16 @@ class Analysis:
             return True
         return self._close_trace(state, number, trace, body, offset)
 
-    def _open_trace(self, state: _Rank, number: int | None, offset: int) -> None:
+    def _open_trace(self, state: RankState, number: int | None, offset: int) -> None:
         if not state.is_chained:
             self._commit(state)
-        state.trace = _Trace(offset=offset, is_thread=state.is_thread, is_noise=state.is_noise)
+        state.trace = Trace(offset=offset, is_thread=state.is_thread, is_noise=state.is_noise)
         state.is_thread = state.is_noise = False
         self._busy.add(number)
 
-    def _close_trace(self, state: _Rank, number: int | None, trace: _Trace, body: str, offset: int) -> bool:
+    def _close_trace(
+        self, state: RankState, number: int | None, trace: Trace, body: str, offset: int
+    ) -> bool:
         named = _EXCEPTION.match(body)
         is_name = named is not None and named.group(2) not in _NO_EXCEPTION
         if named is None or not is_name or not (named.group(1) or named.group(2)[0].isupper()):
@@ -184,7 +155,7 @@ class Analysis:
         self._take_exception(state, number, found)
         return True
 
-    def _feed_exception(self, state: _Rank, number: int | None, body: str, offset: int) -> bool:
+    def _feed_exception(self, state: RankState, number: int | None, body: str, offset: int) -> bool:
         """Take an exception's last line whose frames were not seen, or a line that goes on with a message."""
         if state.continuing > 0 and state.current is not None:
             return self._continue(state, number, state.current, body)
@@ -195,7 +166,7 @@ class Analysis:
         )
         return True
 
-    def _take_exception(self, state: _Rank, number: int | None, found: Found) -> None:
+    def _take_exception(self, state: RankState, number: int | None, found: Found) -> None:
         root = state.current
         if root is not None and state.is_chained:
             if not root.is_specific and (found.is_specific or root.role is Role.CASCADE):
@@ -210,7 +181,7 @@ class Analysis:
         state.continuing = MAX_CONTINUATION
         self._busy.add(number)
 
-    def _continue(self, state: _Rank, number: int | None, root: Found, body: str) -> bool:
+    def _continue(self, state: RankState, number: int | None, root: Found, body: str) -> bool:
         state.continuing -= 1
         if state.continuing == 0 or _LOG_LINE.match(body) or read_step(body) is not None:
             self._commit(state)
@@ -225,7 +196,9 @@ class Analysis:
             root.text = f"{root.text} {body.strip()}"
         return True
 
-    def _feed_step(self, state: _Rank, number: int | None, step: StepLine, body: str, offset: int) -> None:
+    def _feed_step(
+        self, state: RankState, number: int | None, step: StepLine, body: str, offset: int
+    ) -> None:
         self._commit(state)
         self._settle(state, number)
         if step.is_finite:
@@ -242,7 +215,7 @@ class Analysis:
         if step.step is not None:
             state.step = self.last_step = step.step
 
-    def _feed_plain(self, state: _Rank, number: int | None, body: str, offset: int) -> None:
+    def _feed_plain(self, state: RankState, number: int | None, body: str, offset: int) -> None:
         signature = match.match_line(body)
         if signature is None:
             return
@@ -250,12 +223,12 @@ class Analysis:
         found.weak = True  # a sentence that mentions it; an exception of the same attempt knows better
         self._keep(found)
 
-    def _commit(self, state: _Rank) -> None:
+    def _commit(self, state: RankState) -> None:
         if state.current is not None:
             self._keep(state.current)
         state.current, state.continuing, state.is_chained = None, 0, False
 
-    def _settle(self, state: _Rank, number: int | None) -> None:
+    def _settle(self, state: RankState, number: int | None) -> None:
         if state.trace is None and state.current is None:
             self._busy.discard(number)
 
@@ -263,7 +236,9 @@ class Analysis:
         if self.ledger.add(found):
             self.news.append(found.evidence())
 
-    def _found(self, state: _Rank, number: int | None, signature: Signature, text: str, offset: int) -> Found:
+    def _found(
+        self, state: RankState, number: int | None, signature: Signature, text: str, offset: int
+    ) -> Found:
         return Found(
             signature=signature,
             offset=offset,

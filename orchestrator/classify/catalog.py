@@ -1,7 +1,7 @@
-"""The catalogue: what a failure looks like in a log. Facts, typed and tested; what to do about them is a playbook.
+"""The catalogue: what a failure looks like in a log. Facts, typed and tested; what to do is a playbook's.
 
-A signature is a named pattern. `weak` ones decide only when nothing stronger was seen: they are how a death looks from
-the outside (NCCL, a launcher's table of exit codes, a bare mention in a sentence).
+A signature is a named pattern. `weak` ones decide only when nothing stronger was seen: they are how a death
+looks from the outside (NCCL, a launcher's table of exit codes, a bare mention in a sentence).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Where(str, Enum):
 class Signature:
     """One known face of one failure class.
 
-    One of `words` (lower case) is in every line that it matches: a cheap look before the pattern. `example` is such a
-    line; a test holds both to it.
+    One of `words` (lower case) is in every line that it matches: a cheap look before the pattern.
+    `example` is such a line; a test holds both to it.
     """
 
     name: str
@@ -65,8 +65,8 @@ def _sig(
 _F = FailureClass
 _EXC = Where.EXCEPTION
 
-# The first match wins, so names that lie come before the names they lie about: `OutOfMemoryError: out of resource` is
-# a compile error, and a shared-memory file without space is no full disk.
+# The first match wins, so names that lie come before the names they lie about: `OutOfMemoryError: out of
+# resource` is a compile error, and a shared-memory file without space is no full disk.
 SIGNATURES: tuple[Signature, ...] = (
     _sig(
         "fx_symbolic_trace",
@@ -96,7 +96,7 @@ SIGNATURES: tuple[Signature, ...] = (
         _F.OOM_DENSE_FALLBACK,
         ("without torch.compile",),
         r"flex_attention called without torch\.compile",
-        "UserWarning: flex_attention called without torch.compile() - this will use an unfused implementation",
+        "flex_attention called without torch.compile() - this will use an unfused implementation",
         role=Role.PREDICTION,
     ),
     _sig(
@@ -121,7 +121,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "no_compiler",
         _F.COMPILE_ERROR,
         ("c compiler", "out of resource", "ptxas"),
-        r"Failed to find C compiler|out of resource: |Triton Error \[CUDA\]: out of resource|ptxas\S* (?:fatal|error)",
+        r"Failed to find C compiler|out of resource: |Triton Error \[CUDA\]: out of resource"
+        r"|ptxas\S* (?:fatal|error)",
         "RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
     ),
     _sig(
@@ -130,7 +131,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ("shm", "bus error", "mmap"),
         r"unable to allocate shared memory\(shm\)|Unexpected bus error encountered in worker"
         r"|unable to mmap \d+ bytes from file </torch_",
-        "RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2_0>: No space left on device (28)",
+        "RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2>: No space left on device",
     ),
     _sig(
         "dense_refused",
@@ -144,7 +145,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "cuda_oom",
         _F.OOM_CUDA,
         ("memory", "alloc_failed"),
-        r"(?:CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|\bOutOfMemoryError\b",
+        r"(?:CUDA|HIP) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|\bOutOfMemoryError\b",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 158.00 MiB.",
     ),
     _sig(
@@ -160,7 +162,7 @@ SIGNATURES: tuple[Signature, ...] = (
         ("memory", "bad_alloc"),
         r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc|\bMemoryError\b"
         r"|\[Errno 12\] Cannot allocate memory",
-        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory",
     ),
     _sig(
         "oom_killer",
@@ -216,7 +218,8 @@ SIGNATURES: tuple[Signature, ...] = (
         "nonfinite_raised",
         _F.NAN_LOSS,
         ("finite", "loss is", "loss scale"),
-        r"NonFinite|[Ll]oss is (?:nan|inf|not finite)|non-?finite (?:loss|grad)|Current loss scale already at minimum",
+        r"NonFinite|[Ll]oss is (?:nan|inf|not finite)|non-?finite (?:loss|grad)"
+        r"|Current loss scale already at minimum",
         "trainer.errors.NonFinite: the loss is nan at step 120",
         where=_EXC,
     ),
@@ -296,18 +299,19 @@ SIGNATURES: tuple[Signature, ...] = (
         "died_of_signal",
         _F.SIGNAL_EXIT,
         ("exitcode", "signal", "fault", "abort", "fatal", "killed", "bus error", "terminate"),
-        r"exitcode\s*: -\d+|Signal \d+ \(SIG[A-Z]+\) received|Segmentation fault|\bAborted(?: \(core dumped\))?$"
+        r"exitcode\s*: -\d+|Signal \d+ \(SIG[A-Z]+\) received|Segmentation fault"
+        r"|\bAborted(?: \(core dumped\))?$"
         r"|Fatal Python error: |^Killed$|^Bus error|terminate called after throwing",
         "Segmentation fault (core dumped)",
         weak=True,
     ),
 )
 
-# One cheap look at a block of lines before any pattern. Lower case. Names of exceptions that hold none of these words
-# come at the end of a traceback, whose lines are all read.
+# One cheap look at a block of lines before any pattern. Lower case. Names of exceptions that hold none of
+# these words come at the end of a traceback, whose lines are all read.
 TRIGGERS: tuple[bytes, ...] = (
-    b"error", b"exception", b"traceback", b"interrupt", b"nan", b"kill", b"fault", b"abort", b"signal", b"watchdog",
-    b"of memory", b"no space", b"no module", b"not found", b"open file", b"warn", b"dynamo", b"fatal", b"exitcode",
-    b"terminate called",
-    b'file "',
-)  # fmt: skip
+    *(b"error", b"exception", b"traceback", b"interrupt", b'file "', b"terminate called"),
+    *(b"nan", b"kill", b"fault", b"abort", b"signal", b"exitcode", b"fatal"),
+    *(b"watchdog", b"warn", b"dynamo"),
+    *(b"of memory", b"no space", b"no module", b"not found", b"open file"),
+)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from orchestrator.classify.cause import Cause, exit_signal, find_cause, log_cause
-from orchestrator.durations import format_duration
-from orchestrator.limits import Limits
+from orchestrator.classify.cause import find_cause
+from orchestrator.classify.exits import Cause, exit_signal
+from orchestrator.classify.hang import find_hang
+from orchestrator.classify.titles import shorten, title
 from orchestrator.types import (
     Absent,
     Blind,
@@ -16,58 +18,24 @@ from orchestrator.types import (
     FailureClass,
     Heartbeat,
     Liveness,
-    Phase,
     Present,
     Role,
     RunState,
     Snapshot,
 )
 
+if TYPE_CHECKING:
+    from orchestrator.limits import Limits
+
 _F = FailureClass
 _S = RunState
-
-_TITLES: dict[FailureClass, str] = {
-    _F.FX_TRACE_RACE: "a compiled function was called while another thread was tracing (FX)",
-    _F.OOM_DENSE_FALLBACK: "attention fell back to dense and asked for more memory than there is",
-    _F.OOM_CUDA: "the GPU ran out of memory",
-    _F.OOM_HOST: "the container ran out of memory",
-    _F.COMPILE_ERROR: "compilation failed",
-    _F.RECOMPILE_LIMIT: "the recompile limit was reached",
-    _F.PYTHON_EXCEPTION: "an exception ended it",
-    _F.IMPORT_ERROR: "a module could not be imported",
-    _F.CONFIG_ERROR: "its command or configuration is wrong",
-    _F.NCCL_TIMEOUT: "a collective timed out: one rank did not come",
-    _F.NCCL_ERROR: "communication between ranks failed",
-    _F.SIGNAL_EXIT: "a signal ended it",
-    _F.DISK_FULL: "the disk is full",
-    _F.IO_ERROR: "data or a checkpoint is missing or corrupt",
-    _F.NAN_LOSS: "the loss is no finite number",
-    _F.HANG: "it hung",
-    _F.KILLED_BY_USER: "a person ended it",
-    _F.CONTAINER_STOPPED: "its container was stopped",
-    _F.CONTAINER_RESTARTED: "its container was restarted under it",
-    _F.INTERRUPTED: "it was asked to stop from outside and wrote a checkpoint",
-    _F.COMPLETED: "it is finished",
-    _F.HEALTHY: "it is healthy",
-    _F.UNKNOWN: "it died, and nothing says why",
-}
 
 
 def diagnose(snapshot: Snapshot, limits: Limits) -> Diagnosis:
     """Return what is known of the attempt. Unknown is never dead, and never hung."""
     warnings = tuple(m.evidence for m in snapshot.log.matches if m.evidence.role is Role.PREDICTION)
     diagnosis = _from_container(snapshot) or _from_liveness(snapshot, limits)
-    return _with_warnings(diagnosis, warnings)
-
-
-def title(failure: FailureClass) -> str:
-    """Return the failure in a person's words."""
-    return _TITLES[failure]
-
-
-def _with_warnings(diagnosis: Diagnosis, warnings: tuple[Evidence, ...]) -> Diagnosis:
-    fields = {name: getattr(diagnosis, name) for name in Diagnosis.__dataclass_fields__}
-    return Diagnosis(**{**fields, "warnings": warnings})
+    return replace(diagnosis, warnings=warnings)
 
 
 def _from_container(snapshot: Snapshot) -> Diagnosis | None:
@@ -169,7 +137,7 @@ def _dead(snapshot: Snapshot, cause: Cause) -> Diagnosis:
     step = _step(snapshot)
     at = f"died at step {step}" if step is not None else "died"
     words = cause.words or title(cause.failure)
-    quoted = "" if cause.root.source == "exit.json" else f' ("{_shorten(cause.root.text)}")'
+    quoted = "" if cause.root.source == "exit.json" else f' ("{shorten(cause.root.text)}")'
     rank = f" on rank {cause.root.rank}" if cause.root.rank else ""
     known_causes = tuple(e for e in cause.evidence if e.role is Role.PREDICTION)
     others = tuple(e for e in cause.evidence if e.role is not Role.PREDICTION)
@@ -210,7 +178,7 @@ def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
         )
     if not isinstance(snapshot.heartbeat, Present):
         return _without_heartbeat(snapshot)
-    return _hang(snapshot, snapshot.heartbeat.value, limits) or _healthy(snapshot, snapshot.heartbeat.value)
+    return find_hang(snapshot, snapshot.heartbeat.value, limits) or _healthy(snapshot.heartbeat.value)
 
 
 def _without_heartbeat(snapshot: Snapshot) -> Diagnosis:
@@ -233,51 +201,7 @@ def _without_heartbeat(snapshot: Snapshot) -> Diagnosis:
     )
 
 
-def _hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagnosis | None:
-    """A phase limit passed by the near clock since a step or phase change was seen; None if that cannot be said."""
-    seen_at = snapshot.heartbeat_seen_at
-    if seen_at is None or (snapshot.container or "").startswith("locked"):
-        return None
-    # Imports and downloads print before any step can move; later on, printing is not progress.
-    if heartbeat.phase is Phase.INIT and snapshot.log_grew_at is not None:
-        seen_at = max(seen_at, snapshot.log_grew_at)
-    limit_s = limits.limit_s(heartbeat.phase, heartbeat.step_s)
-    silent = snapshot.now - seen_at
-    if silent <= timedelta(seconds=limit_s):
-        return None
-    phase = heartbeat.phase.value
-    text = f"no progress in {phase} at step {heartbeat.step} for {format_duration(silent.total_seconds())}"
-    reading = Evidence(source="heartbeat", text=text, signature="no_progress")
-    cause = log_cause(snapshot.log)
-    is_known = cause is not None and cause.confidence > 0.7
-    root = cause.root if cause is not None and is_known else None
-    return Diagnosis(
-        state=_S.HUNG,
-        failure=cause.failure if cause is not None and is_known else _F.HANG,
-        summary=f"hung: {text} (limit {format_duration(limit_s)})"
-        + (f'; "{_shorten(root.text)}"' if root else ""),
-        evidence=tuple(e for e in (root, reading, *_gpu_evidence(snapshot)) if e is not None),
-        confidence=0.9,
-        fingerprint=cause.fingerprint if cause is not None and is_known else f"hang: no progress in {phase}",
-    )
-
-
-def _gpu_evidence(snapshot: Snapshot) -> tuple[Evidence, ...]:
-    """Full utilization at idle-like power is a collective that spins; nothing is decided by it."""
-    if not isinstance(snapshot.gpus, Present):
-        return ()
-    return tuple(
-        Evidence(
-            source="gpu",
-            text=f"GPU {g.index}: {g.utilization_pct:.0f} % at {g.power_w:.0f} W",
-            role=Role.CONFIRMATION,
-        )
-        for g in snapshot.gpus.value
-        if g.utilization_pct is not None and g.power_w is not None
-    )
-
-
-def _healthy(snapshot: Snapshot, heartbeat: Heartbeat) -> Diagnosis:
+def _healthy(heartbeat: Heartbeat) -> Diagnosis:
     total = f" of {heartbeat.total_steps}" if heartbeat.total_steps is not None else ""
     loss = f", loss {heartbeat.loss:.4g}" if heartbeat.loss is not None else ""
     return _plain(_S.HEALTHY, _F.HEALTHY, f"{heartbeat.phase.value}, step {heartbeat.step}{total}{loss}")
@@ -295,10 +219,6 @@ def _phase(snapshot: Snapshot) -> str:
         if isinstance(snapshot.heartbeat, Present)
         else "an unknown phase"
     )
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= 160 else text[:157] + "..."
 
 
 def _blind(reason: str) -> Diagnosis:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from orchestrator.classify.catalog import Signature
 from orchestrator.classify.text import MAX_TEXT
 from orchestrator.types import Evidence, FailureClass, LogMatch, Role
+
+if TYPE_CHECKING:
+    from orchestrator.classify.catalog import Signature
 
 MAX_SLOTS = 512
 
@@ -34,7 +37,7 @@ class Found:
 
     @property
     def is_specific(self) -> bool:
-        """True if the catalogue knows more of it than that it was an exception, and it is no mere consequence."""
+        """True if the catalogue knows it by more than being an exception, and it is no mere consequence."""
         generic = self.signature.failure is FailureClass.PYTHON_EXCEPTION
         return not generic and self.role is Role.ROOT and not self.signature.weak
 

@@ -1,7 +1,7 @@
-"""The incremental log reader: bytes by offset in, what they show out. Each byte is looked at once; memory is bounded.
+"""The incremental log reader: bytes by offset in, what they show out. Bounded memory, each byte once.
 
-Almost every block of a training log is quiet. A block is searched for the catalogue's words first; a quiet one costs a
-few searches and the step lines at its end.
+Almost every block of a training log is quiet. A block is searched for the catalogue's words first; a quiet
+one costs a few searches and the step lines at its end.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class LogScanner:
             start = stop
 
     def _lines(self, part: bytes, lowered: bytes, words: list[bytes], at: int) -> None:
-        """Read a part line by line: all of it while something is open, else what holds a word, and the steps around."""
+        """Read all lines of a part while something is open, else those with a word and the steps around."""
         quiet: deque[tuple[bytes, int]] = deque(maxlen=PART_LINES)
         for line, low in zip(part.split(b"\n"), lowered.split(b"\n"), strict=True):
             if self._analysis.is_busy or any(word in low for word in words):

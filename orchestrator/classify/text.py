@@ -10,7 +10,7 @@ MAX_TEXT = 600  # characters of a line that a reading keeps
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# [rank0]: of torch, [default0]: of torchrun --tee, 0: of srun and pdsh; a pid or a worker's name may come first.
+# [rank0]: of torch, [default0]: of torchrun --tee, 0: of srun; a pid or a worker's name may come first.
 _RANK = re.compile(
     r"(?:\[\d+\] ?|\(\w+ pid=\d+\) ?)?(?:\[(?:rank|default) ?(\d{1,5})\]:? ?|(\d{1,4}): (?=\S| ))"
 )
@@ -32,7 +32,7 @@ _GRAD = re.compile(r"\bgrad(?:_norm)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE
 
 @dataclass(frozen=True, kw_only=True)
 class StepLine:
-    """A line that reports finished work; `mark` is what is compared: a step, or an epoch where no step is printed."""
+    """A line that reports finished work. `mark` is what is compared: a step, else an epoch."""
 
     mark: float
     step: int | None = None
@@ -72,7 +72,7 @@ def split_rank(text: str) -> tuple[int | None, str]:
 
 
 def read_step(text: str) -> StepLine | None:
-    """Return the progress that a line reports, or None. A bar that loads, downloads or tokenizes is no progress."""
+    """Return the progress that a line reports, or None. A bar that loads or tokenizes is no progress."""
     lowered = text.lower()
     has_loss = "loss" in lowered
     is_step = ("step" in lowered or "iter" in lowered or "num_updates" in lowered) and any(
@@ -109,8 +109,8 @@ _MODULE = re.compile(r"^(?:\w+\.)+(?=[A-Z_]\w*(?::|$))")
 def normalize(line: str) -> str:
     """Return the part of a root line that stays the same when the same thing happens again.
 
-    Paths, addresses and numbers become marks, the module of the exception class goes, and only the first sentence
-    stays: torch writes the sizes of the day into the second.
+    Paths, addresses and numbers become marks, the module of the exception class goes, and only the first
+    sentence stays: torch writes the sizes of the day into the second.
     """
     text = _MODULE.sub("", line.strip())
     text = re.split(r"(?<=[A-Za-z)'\"])\. |\n", text, maxsplit=1)[0]

@@ -1,0 +1,93 @@
+"""What an exit record alone says about a death, and the value that a cause is. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orchestrator.classify.text import MAX_TEXT, normalize
+from orchestrator.types import Evidence, ExitRecord, FailureClass, LogReading, Present, Snapshot
+
+_F = FailureClass
+
+# The exit codes that our trainer keeps for itself.
+_CODES: dict[int, tuple[FailureClass, str]] = {
+    65: (_F.IO_ERROR, "the data cannot be used"),
+    66: (_F.IO_ERROR, "no checkpoint can be read back"),
+    70: (_F.NAN_LOSS, "the loss is no finite number"),
+    75: (_F.INTERRUPTED, "it was asked to stop from outside and wrote a checkpoint"),
+    78: (_F.CONFIG_ERROR, "the configuration is invalid"),
+}
+_SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE"}
+_SIGNALS |= {9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
+_SIGNAL_WORDS = {
+    "SIGKILL": "killed from outside (SIGKILL); a person or the OOM killer",
+    "SIGTERM": "asked to end from outside (SIGTERM)",
+    "SIGHUP": "its terminal was closed (SIGHUP)",
+    "SIGINT": "interrupted by hand (SIGINT)",
+    "SIGBUS": "a bus error (SIGBUS); most often /dev/shm is full",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """The failure, the line that shows it first, what else shows it, and the consequences apart."""
+
+    failure: FailureClass
+    root: Evidence
+    words: str = ""
+    evidence: tuple[Evidence, ...] = ()
+    cascades: tuple[Evidence, ...] = ()
+    confidence: float = 0.9
+
+    @property
+    def fingerprint(self) -> str:
+        """The same cause gives the same text in every attempt."""
+        return f"{self.failure.value}: {normalize(self.root.text)}"
+
+
+def from_exit(snapshot: Snapshot) -> Cause:
+    """Return the cause as the exit record tells it, or why there is none: all gone, and nobody said how."""
+    if not isinstance(snapshot.exit, Present):
+        text = "no exit record: the supervisor and every process of the run are gone"
+        root = Evidence(source="exit.json", text=text, signature="vanished")
+        return Cause(failure=_F.SIGNAL_EXIT, root=root, words=f"vanished: {text}", confidence=0.5)
+    record = snapshot.exit.value
+    signal = exit_signal(record)
+    if signal is not None:
+        words = _SIGNAL_WORDS.get(signal, f"ended by {signal}")
+        root = Evidence(source="exit.json", text=f"ended by {signal}", signature=signal.lower())
+        failure = _F.KILLED_BY_USER if signal == "SIGINT" else _F.SIGNAL_EXIT
+        return Cause(failure=failure, root=root, words=words, confidence=0.8)
+    if record.error is not None:
+        root = Evidence(source="exit.json", text=record.error[:MAX_TEXT], signature="start_error")
+        return Cause(
+            failure=_F.CONFIG_ERROR, root=root, words=f"could not be started: {record.error}", confidence=0.8
+        )
+    return _from_code(record, snapshot.log)
+
+
+def _from_code(record: ExitRecord, log: LogReading) -> Cause:
+    root = Evidence(source="exit.json", text=f"exit code {record.code}", signature="exit_code")
+    if record.code in _CODES:
+        failure, words = _CODES[record.code]
+        return Cause(failure=failure, root=root, words=words, confidence=0.9)
+    if record.code == 0:
+        return Cause(
+            failure=_F.UNKNOWN, root=root, words="it exited with 0 but left no result", confidence=0.5
+        )
+    if record.code in (126, 127):
+        return Cause(failure=_F.CONFIG_ERROR, root=root, words="its command cannot be run", confidence=0.8)
+    words = f"exit code {record.code}, and nothing in its log says why"
+    if log.truncated:
+        words = f"exit code {record.code}; only the last lines were seen, read more of the log"
+    return Cause(failure=_F.UNKNOWN, root=root, words=words, confidence=0.3)
+
+
+def exit_signal(record: ExitRecord) -> str | None:
+    """Return the name of the signal that ended the process, also where a shell told it as 128 + n."""
+    number = record.signal
+    if number is None and record.code is not None and record.code - 128 in _SIGNALS:
+        number = record.code - 128
+    if number is None:
+        return None
+    return _SIGNALS.get(number, f"signal {number}")

@@ -1,0 +1,48 @@
+"""What a scan remembers of one rank between two lines. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrator.classify.found import Found
+
+MAX_FRAME_CHARS = 64_000
+
+
+@dataclass
+class Trace:
+    """A traceback whose last line has not come yet."""
+
+    offset: int
+    is_thread: bool = False
+    is_noise: bool = False
+    num_foreign: int = 0
+    num_chars: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, line: str) -> None:
+        """Take one frame line; of a traceback without end the outermost and the innermost frames stay."""
+        self.num_chars += len(line)
+        if self.num_chars > MAX_FRAME_CHARS:
+            del self.lines[10:20]
+            self.num_chars = sum(map(len, self.lines)) + len(line)
+        self.lines.append(line)
+
+
+@dataclass
+class RankState:
+    """One rank's progress, and the traceback that is being read of it."""
+
+    mark: float | None = None
+    step: int | None = None
+    num_losses: int = 0
+    num_lost: int = 0  # losses in a row that are no numbers
+    first_lost: Found | None = None
+    trace: Trace | None = None
+    current: Found | None = None  # the root of the chain being read, until the chain is over
+    continuing: int = 0
+    is_chained: bool = False
+    is_thread: bool = False
+    is_noise: bool = False

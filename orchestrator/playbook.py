@@ -1,0 +1,169 @@
+"""The playbook: an operator's rules, one a failure class, read from YAML and checked. Wishes, not facts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator import yamlfile
+from orchestrator.errors import PlaybookError
+from orchestrator.limits import Limits
+from orchestrator.playbookfile import LimitsModel, PlaybookModel, RuleModel
+from orchestrator.types import ActKind, FailureClass
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_HERE = Path(__file__).parent
+_LOCAL = Path("playbooks") / "default.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One step of a ladder: what is changed on top of the rungs before it; nothing is a relaunch as is."""
+
+    why: str
+    changes: tuple[tuple[str, str], ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """What to do about one failure class.
+
+    `attempts` is the number of relaunches for one fingerprint without an advancing checkpoint.
+    """
+
+    failure: FailureClass
+    act: ActKind
+    why: str
+    attempts: int = 0
+    ladder: tuple[Rung, ...] = ()
+    backoff_s: tuple[float, ...] | None = None
+    needs_progress: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playbook:
+    """All rules and the limits that hold for every run. Durations in seconds, sizes in bytes."""
+
+    source: str
+    rules: Mapping[FailureClass, Rule]
+    backoff_s: tuple[float, ...]
+    jitter: float
+    max_attempts_per_day: int
+    loop_deaths: int
+    loop_window_s: float
+    limits: Limits
+    gpu_floor_bytes: int
+    min_free_bytes: int
+    grace_s: float
+
+    def rule(self, failure: FailureClass) -> Rule:
+        """Return the rule for `failure`."""
+        return self.rules[failure]
+
+
+_BUILT_IN = Playbook(
+    source="built in",
+    rules={},
+    backoff_s=(15.0, 30.0, 60.0, 120.0, 300.0, 600.0),
+    jitter=0.1,
+    max_attempts_per_day=24,
+    loop_deaths=5,
+    loop_window_s=1800.0,
+    limits=Limits(),
+    gpu_floor_bytes=1 << 30,
+    min_free_bytes=1 << 30,
+    grace_s=60.0,
+)
+
+
+def shipped() -> Path:
+    """Return the playbook that comes with the program: in the wheel, or beside the package in a checkout."""
+    packed = _HERE / "data" / "playbooks" / "default.yaml"
+    return packed if packed.is_file() else _HERE.parent / "playbooks" / "default.yaml"
+
+
+def load(path: Path | None = None) -> Playbook:
+    """Return the playbook of `path`; without one that of `./playbooks/default.yaml`, else the shipped one.
+
+    Raises:
+        PlaybookError: The file cannot be read or is wrong; names file, line, key, value and what is allowed.
+    """
+    if path is None:
+        path = _LOCAL if _LOCAL.is_file() else shipped()
+    return _resolve(yamlfile.read(path, PlaybookError))
+
+
+def parse(text: str, name: str) -> Playbook:
+    """Return the playbook written in `text`; `name` stands for the file in messages.
+
+    Raises:
+        PlaybookError: As `load`.
+    """
+    return _resolve(yamlfile.parse(text, name, PlaybookError))
+
+
+def _resolve(document: yamlfile.Document) -> Playbook:
+    model = yamlfile.validate(PlaybookModel, document.data, document, error=PlaybookError)
+    if model.extends is not None and Path(document.path).resolve() == shipped().resolve():
+        raise PlaybookError(f"{document.where(('extends',))}: the shipped playbook cannot extend itself")
+    base = load(shipped()) if model.extends is not None else _BUILT_IN
+    playbook = replace(_with_globals(base, model), source=document.path, rules=_rules(base, model, document))
+    missing = [failure.value for failure in FailureClass if failure not in playbook.rules]
+    if missing:
+        raise PlaybookError(
+            f"{document.where(('rules',))}: no rule for {', '.join(missing)}",
+            hint='add them, or begin the file with "extends: default"',
+        )
+    return playbook
+
+
+def _rules(base: Playbook, model: PlaybookModel, document: yamlfile.Document) -> dict[FailureClass, Rule]:
+    rules = dict(base.rules)
+    known = {failure.value: failure for failure in FailureClass}
+    for name, rule in model.rules.items():
+        if name not in known:
+            where = document.where(("rules", name))
+            raise PlaybookError(f"{where}: no such failure class; allowed: {', '.join(sorted(known))}")
+        rules[known[name]] = _rule(known[name], rule)
+    return rules
+
+
+def _rule(failure: FailureClass, model: RuleModel) -> Rule:
+    ladder = tuple(
+        Rung(why=rung.why, changes=tuple(rung.set.items()), env=tuple(rung.env.items()))
+        for rung in model.ladder
+    )
+    return Rule(
+        failure=failure,
+        act=ActKind(model.act),
+        why=model.why,
+        attempts=model.attempts if model.attempts is not None else len(ladder),
+        ladder=ladder,
+        backoff_s=tuple(model.backoff) if model.backoff is not None else None,
+        needs_progress=model.needs_progress,
+    )
+
+
+def _with_globals(base: Playbook, model: PlaybookModel) -> Playbook:
+    given: dict[str, Any] = {
+        "backoff_s": tuple(model.backoff) if model.backoff is not None else None,
+        "jitter": model.jitter,
+        "max_attempts_per_day": model.max_attempts_per_day,
+        "loop_deaths": model.crash_loop.deaths if model.crash_loop is not None else None,
+        "loop_window_s": model.crash_loop.within if model.crash_loop is not None else None,
+        "gpu_floor_bytes": model.gpu_floor_bytes,
+        "min_free_bytes": model.min_free_bytes,
+        "grace_s": model.grace,
+        "limits": _limits(base.limits, model.limits),
+    }
+    return replace(base, **{key: value for key, value in given.items() if value is not None})
+
+
+def _limits(base: Limits, model: LimitsModel) -> Limits:
+    names = {field.name for field in fields(Limits)}
+    given = {key if key in names else f"{key}_s": value for key, value in model.model_dump().items()}
+    return replace(base, **{key: value for key, value in given.items() if value is not None})

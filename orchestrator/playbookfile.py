@@ -1,0 +1,128 @@
+"""The form of a playbook file: which keys, which values. `yamlfile` adds file and line to its errors."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from orchestrator.durations import ALLOWED, parse_duration
+
+_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_KEY = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+def _seconds(value: object) -> object:
+    if isinstance(value, str):
+        return parse_duration(value)
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    raise ValueError(f"write {ALLOWED}")
+
+
+def _bytes(value: object) -> object:
+    if isinstance(value, str) and (found := re.fullmatch(r"(\d+) ?([KMGT]iB|B|)", value.strip())) is not None:
+        return int(found.group(1)) * _UNITS[found.group(2)]
+    return value
+
+
+def _word(value: object) -> str:
+    """A value as `--set key=value` takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    raise ValueError("a ladder changes single values: a text, a number, true or false")
+
+
+Duration = Annotated[float, BeforeValidator(_seconds)]
+Size = Annotated[int, BeforeValidator(_bytes)]
+Word = Annotated[str, BeforeValidator(_word)]
+Sentence = Annotated[str, Field(min_length=12, description="a sentence that says why")]
+Act = Literal["none", "wait", "relaunch", "relaunch_with", "call"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RungModel(_Model):
+    """One step of a ladder."""
+
+    why: Sentence
+    set: dict[str, Word] = {}
+    env: dict[str, Word] = {}
+
+    @model_validator(mode="after")
+    def _names(self) -> RungModel:
+        for name in (*self.set, *self.env):
+            if not _KEY.fullmatch(name):
+                raise ValueError(f'"{name}" is no key; letters, digits, "_", "." and "-"')
+        return self
+
+
+class RuleModel(_Model):
+    """One rule."""
+
+    act: Annotated[Act, Field(description="none, wait, relaunch, relaunch_with or call")]
+    why: Sentence
+    attempts: (
+        Annotated[int, Field(ge=1, le=100, description="1 to 100 relaunches without progress")] | None
+    ) = None
+    ladder: Annotated[list[RungModel], Field(description="a list of {set, env, why}")] = []
+    backoff: Annotated[list[Duration], Field(min_length=1)] | None = None
+    needs_progress: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> RuleModel:
+        if (self.act == "relaunch_with") != bool(self.ladder):
+            raise ValueError('"ladder" belongs to "act: relaunch_with", and that act needs one')
+        if self.act == "relaunch" and self.attempts is None:
+            raise ValueError('"act: relaunch" needs "attempts", a number from 1 to 100')
+        if self.act not in ("relaunch", "relaunch_with") and (
+            self.attempts or self.backoff or self.needs_progress
+        ):
+            raise ValueError('"attempts", "backoff" and "needs_progress" belong to a relaunch')
+        return self
+
+
+class LoopModel(_Model):
+    """When deaths are a loop."""
+
+    deaths: Annotated[int, Field(ge=2, le=1000)] = 5
+    within: Duration = 1800.0
+
+
+class LimitsModel(_Model):
+    """Stall limits by phase."""
+
+    init: Duration | None = None
+    load: Duration | None = None
+    compile: Duration | None = None
+    warmup: Duration | None = None
+    train: Duration | None = None
+    eval: Duration | None = None
+    checkpoint: Duration | None = None
+    export: Duration | None = None
+    train_steps: (
+        Annotated[float, Field(ge=1, strict=False, description="a number of median steps, 1 or more")] | None
+    ) = None
+
+
+class PlaybookModel(_Model):
+    """One file."""
+
+    extends: Annotated[Literal["default"], Field(description='"default", the shipped playbook')] | None = None
+    backoff: (
+        Annotated[list[Duration], Field(min_length=1, description=f"a list of durations, each {ALLOWED}")]
+        | None
+    ) = None
+    jitter: Annotated[float, Field(ge=0, le=1, strict=False, description="a share from 0 to 1")] | None = None
+    max_attempts_per_day: Annotated[int, Field(ge=1, le=10_000, description="1 to 10000")] | None = None
+    crash_loop: LoopModel | None = None
+    limits: LimitsModel = LimitsModel()
+    gpu_floor_bytes: Annotated[Size, Field(ge=0, description="bytes, or 512 MiB")] | None = None
+    min_free_bytes: Annotated[Size, Field(ge=0, description="bytes, or 10 GiB")] | None = None
+    grace: Duration | None = None
+    rules: dict[str, RuleModel] = {}
