@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.guest import gpu, session
+from orchestrator.guest import asked, gpu, session
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         raise Refusal("bad_request", f"session: {name!r} is no name of a tmux session")
     if socket is not None and (not isinstance(socket, str) or not socket or "/" in socket or "\0" in socket):
         raise Refusal("bad_request", f"socket: {socket!r} is no name of a tmux socket")
-    pane = session.capture(name, socket, int(request.get("lines") or LINES))
+    pane = session.capture(name, socket, asked.integer(request, "lines", LINES, low=1))
     fields = {"session": name, "exists": pane is not None, "dead": False, "pid": None, "lines": []}
     if pane is not None:
         fields.update(dead=pane.is_dead, pid=pane.pid, lines=_bounded(pane.lines))

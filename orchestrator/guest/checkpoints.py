@@ -25,7 +25,7 @@ def steps(path: Path) -> dict[int, bool]:
     """Return step -> whether it is complete, ascending."""
     try:
         names = os.listdir(path)  # noqa: PTH208
-    except OSError:
+    except (OSError, ValueError):  # ValueError: the spec's path is none
         return {}
     found = {int(m.group(1)): name for name in names if (m := STEP.fullmatch(name))}
     return {step: (path / found[step] / "COMPLETE").exists() for step in sorted(found)}

@@ -27,8 +27,9 @@ Reading = dict[str, Any]
 def main(arguments: list[str]) -> int:
     """`gpu-child EVERY_S`: print readings until nobody listens."""
     every_s = float(arguments[0]) if arguments else 2.0
+    initialized: list[bool] = []
     while True:
-        line = json.dumps(reading()).encode("ascii") + b"\n"
+        line = json.dumps(reading(initialized)).encode("ascii") + b"\n"
         try:
             os.write(1, line)
         except BrokenPipeError:
@@ -36,15 +37,17 @@ def main(arguments: list[str]) -> int:
         clock.wait(every_s)
 
 
-def reading() -> Reading:
-    """Return one reading of all GPUs; nothing of it raises."""
+def reading(initialized: list[bool]) -> Reading:
+    """Return one reading of all GPUs; NVML stays initialized (not empty) until it fails as a whole."""
     try:
-        pynvml.nvmlInit()
+        if not initialized:
+            pynvml.nvmlInit()
+            initialized.append(True)
         gpus = [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError as error:
-        return _without_nvml(f"NVML: {error}")
-    finally:
+        initialized.clear()
         _quiet(pynvml.nvmlShutdown)
+        return _without_nvml(f"NVML: {error}")
     return {"gpus": gpus, "source": "nvml", "problem": None}
 
 

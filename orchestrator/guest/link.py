@@ -76,11 +76,29 @@ class Link:
         while data:
             data = data[os.write(self._fd, data) :]
 
+    def tell(self, kind: str, fields: Mapping[str, Any] | None = None) -> None:
+        """Like `send`; what is being done is done to its end, whether or not anybody listens."""
+        try:
+            self.send(kind, fields)
+        except BrokenPipeError:
+            _forget_stdout()
+
+
+OURS = (
+    "DFLASHCTL_RUN",
+    "DFLASHCTL_RUN_DIR",
+    "DFLASHCTL_ATTEMPT",
+    "DFLASHCTL_ATTEMPT_DIR",
+    "DFLASHCTL_CHECKPOINT_DIR",
+)
+
 
 def serve(verb: str, run: Callable[[str, wire.Message, Link], None]) -> int:
     """Read the request, let `run` answer it, and turn a refusal into the `error` line; returns 0 or 3."""
     # tmux without a UTF-8 locale rewrites tabs, and a non-interactive command has none.
     os.environ["LC_ALL"] = "C.UTF-8"
+    for name in OURS:  # called from inside a run, what we start must not seem to be of it
+        os.environ.pop(name, None)
     link = Link(Lines())
     try:
         try:

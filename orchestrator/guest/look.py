@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.guest import files, paths, processes, session
+from orchestrator.guest import asked, files, paths, processes, session
 from orchestrator.guest.runfeed import RunFeed
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     """Answer the lines of `watch` for one run, then `end`."""
     del verb
     place = paths.run_dir(request)
-    asked = request.get("log_bytes")
-    num_bytes = LOG_BYTES if asked is None else int(asked)
+    num_bytes = asked.integer(request, "log_bytes", LOG_BYTES)
     newest = place.attempts()[-1:]
     size = files.size_of(place.attempt(newest[0]) / "log") if newest else 0
     metrics = files.size_of(place.attempt(newest[0]) / "metrics.jsonl") if newest else 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.guest import asked
 from orchestrator.guest.refusal import Refusal
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -56,17 +57,22 @@ class RunDir:
 
 
 def resolve_state(text: object) -> Path:
-    """Expand `~` and variables as the container has them.
+    """Return the state directory, `~`, variables and links resolved as the container has them."""
+    return Path(os.path.realpath(expand(text, "state_dir")))
+
+
+def expand(text: object, key: str) -> Path:
+    """Expand `~` and variables in the path that the request has at `key`.
 
     Raises:
         Refusal: No path, or one that is not absolute after expansion.
     """
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise Refusal("bad_request", f"state_dir: {text!r} is no path")
+    if not isinstance(text, str) or not text or not asked.is_text(text):
+        raise Refusal("bad_request", f"{key}: {text!r} is no path")
     expanded = os.path.expanduser(os.path.expandvars(text))  # noqa: PTH111  both, in this order
     if not os.path.isabs(expanded) or "$" in expanded:  # noqa: PTH117
-        raise Refusal("bad_request", f"state_dir: {text!r} gives {expanded!r}; it must be absolute")
-    return Path(os.path.realpath(expanded))
+        raise Refusal("bad_request", f"{key}: {text!r} gives {expanded!r}; it must be absolute")
+    return Path(expanded)
 
 
 def run_dir(request: dict[str, Any], *, must_exist: bool = True) -> RunDir:

@@ -1,9 +1,9 @@
 """Which processes are of a run, from /proc.
 
 A process is of the run if its environment carries the run's DFLASHCTL_RUN_DIR, or it is the attempt's trainer,
-or the supervisor is its ancestor; or it descends from such a process; or it shares a session with one whose
+or the supervisor is its ancestor; or it descends from such a process; or it shares a session with one, whose
 leader is of the run or has ended. (A leader that is alive and not of the run is a person's shell: its other
-members are left alone.) A process id counts only together with its start time, for ids are used again.
+members are left alone.) A process id counts only with its start time, for ids are used again.
 """
 
 from __future__ import annotations
@@ -164,23 +164,26 @@ def _ancestors(table: Mapping[int, Process], pid: int) -> set[int]:
 
 
 def holders(lock: Path) -> list[int]:
-    """Return who has the lock file open: the last way to find a process that hides from all else."""
+    """Return who holds the lock, by an inherited description: the last way to find one that hides."""
     found = []
     for name in os.listdir(PROC):  # noqa: PTH208
-        if name.isdigit() and int(name) != os.getpid() and _has_open(f"{PROC}/{name}/fd", lock):
+        if name.isdigit() and int(name) != os.getpid() and _holds(f"{PROC}/{name}", lock):
             found.append(int(name))
     return found
 
 
-def _has_open(directory: str, path: Path) -> bool:
+def _holds(directory: str, path: Path) -> bool:
     try:
-        fds = os.listdir(directory)  # noqa: PTH208
+        fds = os.listdir(f"{directory}/fd")  # noqa: PTH208
     except OSError:
         return False
     for fd in fds:
+        opened = f"{directory}/fd/{fd}"
         try:
-            # A container seen from its host has the same path; the file tells them apart.
-            if os.readlink(f"{directory}/{fd}") == str(path) and os.path.samefile(f"{directory}/{fd}", path):  # noqa: PTH115, PTH121
+            # A container seen from its host has the same path; the file itself tells them apart.
+            is_it = os.readlink(opened) == str(path) and os.path.samefile(opened, path)  # noqa: PTH115, PTH121
+            # proc_pid_fdinfo(5): a probe of ours has it open too, but without this lock.
+            if is_it and b"FLOCK  ADVISORY  WRITE" in Path(f"{directory}/fdinfo/{fd}").read_bytes():
                 return True
         except OSError:
             continue

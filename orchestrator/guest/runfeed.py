@@ -46,7 +46,7 @@ class RunFeed:
     @property
     def is_quiet(self) -> bool:
         """Nothing of the run lives, as far as the last look showed."""
-        return self._is_alive_known and self._alive.is_gone
+        return self._is_alive_known and self._alive.is_gone and not self._alive.supervisor
 
     @property
     def has_more(self) -> bool:
@@ -92,6 +92,7 @@ class RunFeed:
 
     def _look_at_files(self) -> None:
         if self.newest is None:
+            self._files, self._stamps = {}, {}
             return
         directory = self.run.attempt(self.newest)
         for key, path in (
@@ -125,8 +126,7 @@ class RunFeed:
         if table is not None:
             self._alive = liveness.look(self.run, self._attempts, table)
             self._is_alive_known = True
-            # Between exit.json and a free lock there are some milliseconds.
-            self.wants_scan = self._alive.lock_held and not self._alive.pids and not self._alive.supervisor
+            self.wants_scan = False
             return
         trainer = (self._files.get("attempt_info") or {}).get("trainer_pid")
         if trainer in self._alive.pids:

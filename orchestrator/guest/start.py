@@ -6,12 +6,13 @@ passes to the supervisor, which starts nothing if in between somebody wrote exit
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import wire
-from orchestrator.guest import clock, exits, files, itself, liveness, lock, paths, session
+from orchestrator.guest import asked, clock, exits, files, itself, liveness, lock, paths, session
 from orchestrator.guest.refusal import TMUX_HINT, Refusal, from_os_error
 
 if TYPE_CHECKING:
@@ -33,10 +34,9 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     number, spec, env = _checked(request)
     if shutil.which("tmux") is None:
         raise Refusal("no_tmux", "there is no tmux in the container", TMUX_HINT)
-    place.attempts_dir.mkdir(parents=True, exist_ok=True)
-    directory = _claim(place, number, request)
+    _check_space(place.path, request)
+    directory = _claim(place, number, request, spec, env)
     try:
-        _write_files(place, number, spec, env)
         name = session.start(
             place.name, place.path, itself.command("supervise", str(place.path), str(number))
         )
@@ -45,16 +45,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     except Refusal as refusal:
         raise _failed(directory, number, refusal) from refusal
     info = _await_start(place, number)
-    link.send(
-        "started",
-        {
-            "attempt": number,
-            "attempt_dir": str(directory),
-            "supervisor_pid": info.get("supervisor_pid"),
-            "trainer_pid": info.get("trainer_pid"),
-            "session": name,
-        },
-    )
+    fields = {
+        "attempt": number,
+        "attempt_dir": str(directory),
+        "supervisor_pid": info.get("supervisor_pid"),
+        "trainer_pid": info.get("trainer_pid"),
+        "session": name,
+    }
+    link.send("started", fields)
 
 
 def _checked(request: wire.Message) -> tuple[int, dict[str, Any], dict[str, str]]:
@@ -63,19 +61,25 @@ def _checked(request: wire.Message) -> tuple[int, dict[str, Any], dict[str, str]
         raise Refusal("bad_request", f"attempt: {number!r} is no attempt number; they count from 1")
     if not isinstance(spec, dict) or not _is_texts(spec.get("argv")) or not spec["argv"]:
         raise Refusal("bad_request", "spec.argv: must be a list of texts with at least a program in it")
+    for key in ("cwd", "checkpoint_dir"):
+        if spec.get(key) is not None:
+            spec[key] = str(paths.expand(spec[key], f"spec.{key}"))
     if not isinstance(env, dict) or not _is_texts(list(env)) or not _is_texts(list(env.values())):
         raise Refusal("bad_request", "env: must map names to texts")
-    if any("=" in name or "\0" in name or not name for name in env) or any("\0" in v for v in env.values()):
-        raise Refusal("bad_request", "env: a name is empty or holds '=', or something holds a NUL")
+    if any("=" in name or not name for name in env):
+        raise Refusal("bad_request", "env: a name is empty or holds '='")
     return number, spec, env
 
 
 def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) and "\0" not in item for item in value)
+    return isinstance(value, list) and all(asked.is_text(item) for item in value)
 
 
-def _claim(place: RunDir, number: int, request: wire.Message) -> Path:
-    """Make the attempt's directory, if nothing of the run lives and it is the next one."""
+def _claim(
+    place: RunDir, number: int, request: wire.Message, spec: dict[str, Any], env: dict[str, str]
+) -> Path:
+    """Make the attempt's directory and its files, if nothing of the run lives and it is the next one."""
+    place.attempts_dir.mkdir(parents=True, exist_ok=True)
     held = lock.take(place.lock)
     try:
         attempts = place.attempts()
@@ -91,15 +95,36 @@ def _claim(place: RunDir, number: int, request: wire.Message) -> Path:
             message = f'run "{place.name}": attempt {number} after {newest}: one is missing between'
             raise Refusal("attempt_gap", message, f"start attempt {newest + 1}", newest=newest)
         _check_stop(place, newest, request)
-        _check_space(place.path, request)
         _fence(place, newest)
-        directory = place.attempt(number)
-        directory.mkdir()
-        files.sync_directory(place.attempts_dir)
-        return directory
+        return _make(place, number, spec, env)
     finally:
         if held is not None:
+            _tidy(place)
             os.close(held)
+
+
+def _make(place: RunDir, number: int, spec: dict[str, Any], env: dict[str, str]) -> Path:
+    """Make the directory; without its files (a full disk) it is taken back, and the number is not used up."""
+    directory = place.attempt(number)
+    directory.mkdir()
+    try:
+        _write_files(place, number, spec, env)
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    files.sync_directory(place.attempts_dir)
+    return directory
+
+
+def _tidy(place: RunDir) -> None:
+    """A refused first start leaves no empty run behind."""
+    if place.attempts():
+        return
+    for name in ("env", "run.json", "lock"):
+        (place.path / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        place.attempts_dir.rmdir()
+        place.path.rmdir()
 
 
 def _run_alive(place: RunDir, attempts: list[int], alive: liveness.Liveness) -> Refusal:

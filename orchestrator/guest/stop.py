@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator import wire
-from orchestrator.guest import clock, exits, files, liveness, lock, paths, processes
+from orchestrator.guest import asked, clock, exits, files, liveness, lock, paths, processes
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ GRACE_S = 30.0
 KILL_LIMIT_S = 15.0
 # The supervisor gives leftovers 5 s, and writes exit.json after.
 SUPERVISOR_LIMIT_S = 20.0
+HIDING_S = 2.0
 TURN_S = 0.1
 
 
@@ -27,14 +27,19 @@ class Stopper:
 
     run: paths.RunDir
     terminated: set[int] = field(default_factory=set)
+    _lonely_since: float | None = None
     killed: set[int] = field(default_factory=set)
 
     def left(self) -> tuple[int, ...]:
         """The run's live processes; who only holds the lock is found by its open file."""
         alive = liveness.look(self.run, self.run.attempts())
         if alive.pids or alive.supervisor or not alive.lock_held:
+            self._lonely_since = None
             return alive.pids
-        return tuple(pid for pid in processes.holders(self.run.lock) if pid != os.getppid())
+        # A start holds it for an instant; only one that goes on holding it hides from us.
+        self._lonely_since = self._lonely_since or clock.ticking()
+        is_hiding = clock.ticking() - self._lonely_since > HIDING_S
+        return tuple(processes.holders(self.run.lock)) if is_hiding else ()
 
     def terminate(self, grace_s: float) -> None:
         """SIGTERM to each process once, as they come; SIGCONT so that a stopped one hears it."""
@@ -83,11 +88,11 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     """Answer `stopping`, then `stopped`."""
     del verb
     place = paths.run_dir(request)
-    grace_s = _grace(place, request.get("grace_s"))
+    grace_s = _grace(place, request)
     _write_intent(place, request)
     stopper = Stopper(place)
     before = liveness.look(place, place.attempts())
-    link.send("stopping", {"pids": list(before.pids), "grace_s": grace_s})
+    link.tell("stopping", {"pids": list(before.pids), "grace_s": grace_s})
     stopper.terminate(grace_s)
     stopper.kill()
     stopper.await_supervisor()
@@ -101,17 +106,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         "terminated": sorted(stopper.terminated),
         "killed": sorted(stopper.killed),
     }
-    link.send("stopped", fields)
+    link.tell("stopped", fields)
 
 
-def _grace(place: paths.RunDir, asked: object) -> float:
-    if asked is None:
-        asked = (files.read_json(place.path / "run.json") or {}).get("stop_grace_s")
-    if asked is None:
-        return GRACE_S
-    if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not 0 <= asked <= 3600:
-        raise Refusal("bad_request", f"grace_s: {asked!r} is no number of seconds from 0 to 3600")
-    return float(asked)
+def _grace(place: paths.RunDir, request: wire.Message) -> float:
+    spec = files.read_json(place.path / "run.json") or {}
+    wanted = spec.get("stop_grace_s")
+    default = float(wanted) if isinstance(wanted, (int, float)) else GRACE_S
+    return asked.seconds(request, "grace_s", default, low=0, high=3600)
 
 
 def _write_intent(place: paths.RunDir, request: wire.Message) -> None:

@@ -1,12 +1,11 @@
 """The pane's program: starts the trainer, waits for it, and writes exit.json last.
 
-It is not in the data path: the trainer's stdout and stderr are the log file, only followed into the pane. So its
-death costs the run nothing. It takes no notice of SIGHUP, SIGTERM or a closed pane.
+It is not in the data path: the trainer's stdout and stderr are the log file, only followed into the pane. So
+its death costs the run nothing. It takes no notice of SIGHUP, SIGTERM or a closed pane.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import select
 import signal
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import wire
-from orchestrator.guest import clock, exits, files, lock, paths, processes
+from orchestrator.guest import clock, exits, files, lock, paths, processes, signals
 from orchestrator.guest.follow import Follower
 
-PR_SET_CHILD_SUBREAPER = 36
 TURN_S = 0.2
 TERM_LIMIT_S = 5.0
 KILL_LIMIT_S = 10.0
@@ -55,8 +53,8 @@ class Supervisor:
         if (self.dir / "attempt.json").exists():
             _say(f"attempt {self.number} was started before")
             return 1
-        _become_subreaper()
-        wake = _wake_on_signals(self.run, self.number)
+        signals.become_subreaper()
+        wake = signals.wake_on_signals(self.run, self.number)
         started = clock.ticking()
         try:
             process = self._spawn(held)
@@ -91,9 +89,7 @@ class Supervisor:
             os.close(extra)
 
     def _environment(self, spec: dict[str, Any]) -> dict[str, str]:
-        base = {
-            k: v for k, v in os.environ.items() if k not in NOT_INHERITED and not k.startswith("DFLASHCTL_")
-        }
+        base = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
         if "HOME" not in base:
             base["HOME"] = os.path.expanduser("~")  # noqa: PTH111  Path.home() raises for a user without an entry
         checkpoints = spec.get("checkpoint_dir") or str(self.run.path / "checkpoints")
@@ -192,52 +188,6 @@ def _say(text: str) -> None:
         os.write(1, f"\n[dflashctl] {text}\n".encode())
     except OSError:
         return
-
-
-def _become_subreaper() -> None:
-    # prctl(2): orphans of our descendants become our children instead of init's, so descent finds them.
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _wake_on_signals(run: paths.RunDir, number: int) -> int:
-    """Return a descriptor that is readable after any of our signals.
-
-    Handlers, not SIG_IGN: an ignored signal would stay ignored in the trainer.
-    """
-    read_end, write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-
-    def nothing(*_: object) -> None:
-        pass
-
-    def interrupt(*_: object) -> None:
-        _stop_by_hand(run, number)
-
-    for each in (
-        signal.SIGCHLD,
-        signal.SIGHUP,
-        signal.SIGTERM,
-        signal.SIGQUIT,
-        signal.SIGTSTP,
-        signal.SIGPIPE,
-    ):
-        signal.signal(each, nothing)
-    signal.signal(signal.SIGINT, interrupt)
-    return read_end
-
-
-def _stop_by_hand(run: paths.RunDir, number: int) -> None:
-    """Ctrl-C in the pane: the person at it stops the run, and the intent goes before the signal."""
-    info = files.read_json(run.attempt(number) / "attempt.json")
-    trainer = processes.roots(info).trainer
-    if trainer is None:
-        return
-    content = {"schema": wire.SCHEMA, "by": "user", "reason": "Ctrl-C in the session", "attempt": number}
-    try:
-        files.write_json(run.stop, {**content, "at": clock.now()})
-    except OSError:
-        return
-    processes.send_signal([trainer], signal.SIGTERM)
 
 
 def _decode(status: int | None) -> tuple[int | None, int | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator import wire
-from orchestrator.guest import clock, files, paths
+from orchestrator.guest import asked, clock, files, paths
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -20,15 +20,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     del verb
     place = paths.run_dir(request)
     attempts = place.attempts()
-    number = request.get("attempt") or (attempts[-1] if attempts else None)
+    number = asked.integer(request, "attempt", attempts[-1] if attempts else 0)
     if number not in attempts:
         there = ", ".join(map(str, attempts)) or "none"
         raise Refusal("not_found", f'run "{place.name}": no attempt {number} (there are: {there})')
     log = place.attempt(number) / "log"
-    offset = request.get("offset")
-    if offset is None:
-        last = request.get("last_bytes")
-        offset = max(0, files.size_of(log) - (LAST_BYTES if last is None else int(last)))
+    offset = asked.integer(request, "offset", -1)
+    if offset < 0:
+        offset = max(0, files.size_of(log) - asked.integer(request, "last_bytes", LAST_BYTES))
     while True:
         piece = files.read_piece(log, offset, wire.MAX_CHUNK_BYTES)
         if piece:

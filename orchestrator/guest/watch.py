@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import clock, files, hello, link, paths, processes, session
+from orchestrator.guest import asked, clock, files, hello, link, paths, processes, session
 from orchestrator.guest.gpu import GpuFeed
 from orchestrator.guest.refusal import Refusal
 from orchestrator.guest.runfeed import RunFeed
@@ -107,7 +107,8 @@ class Watch:
     def follow(self, name: str, where: wire.Message) -> None:
         """Begin (again) with a run at the offsets given."""
         feed = self.runs.setdefault(name, RunFeed(paths.RunDir(self.state, name)))
-        feed.follow(where.get("attempt"), where.get("log_offset") or 0, where.get("metrics_offset") or 0)
+        attempt = asked.integer(where, "attempt", 0) or None
+        feed.follow(attempt, asked.integer(where, "log_offset", 0), asked.integer(where, "metrics_offset", 0))
 
     def _look_for_runs(self) -> None:
         found = files.stamp(self.state / "runs")
@@ -156,14 +157,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     wanted = request.get("runs")
     if wanted is not None and not isinstance(wanted, dict):
         raise Refusal("bad_request", "runs: must be null or map a run to its offsets")
-    interval_s = request.get("interval_s") or INTERVAL_S
+    interval_s = asked.seconds(request, "interval_s", INTERVAL_S, low=0.01, high=60)
     link.send("hello", hello.fields(state))
     gpus = GpuFeed() if request.get("gpus") else None
     watch = Watch(state, link, wanted is None, gpus)
     for name, where in (wanted or {}).items():
-        watch.follow(paths.checked_name(name), where or {})
+        watch.follow(paths.checked_name(name), where if isinstance(where, dict) else {})
     try:
-        link.send("bye", {"reason": watch.run(float(interval_s))})
+        link.send("bye", {"reason": watch.run(interval_s)})
     finally:
         if gpus is not None:
             gpus.close()
