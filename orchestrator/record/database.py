@@ -151,8 +151,7 @@ _HINTS = (
     (("disk I/O",), "check the disk and its free space (`df -h {parent}`), then try again"),
     (
         ("not a database", "malformed", "not an error"),
-        "it is damaged or not a record: move it away (`mv {path} {path}.bad`), "
-        "or name another file with DFLASHCTL_RECORD",
+        "it is damaged or no record: move it away (`mv {path} {path}.bad`), or set DFLASHCTL_RECORD",
     ),
     (
         (

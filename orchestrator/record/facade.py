@@ -130,7 +130,7 @@ class Record:
         )
 
     def diagnosis(self, run_id: int, attempt: int, diagnosis: Diagnosis, now: datetime) -> int:
-        """Add the diagnosis, set the run's state, return the id; if it says what the newest says, that one's."""
+        """Add the diagnosis, set the run's state, return the id: the newest one's if it says the same."""
         return self._database.write(lambda s: story.add_diagnosis(s, run_id, attempt, diagnosis, now))
 
     def latest_diagnosis(self, run_id: int, attempt: int | None = None) -> DiagnosisRow | None:

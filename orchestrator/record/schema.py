@@ -22,7 +22,7 @@ HEAD = "0001"
 def ensure_schema(engine: Engine, writer: Engine, path: Path) -> None:
     """Migrate `path` if it is behind, and leave it in WAL mode.
 
-    `writer` begins its transactions with the write lock, so of two processes that open a new file one migrates
+    `writer` begins its transactions with the write lock: of two processes that open a new file one migrates
     and the other waits, then finds nothing to do.
 
     Raises:
