@@ -10,6 +10,7 @@ import socket
 from typing import TYPE_CHECKING
 
 import fabric.exceptions
+import invoke.config
 import invoke.exceptions
 import paramiko
 import paramiko.hostkeys
@@ -57,6 +58,7 @@ TRANSLATIONS: dict[type[BaseException], type[OrchestratorError]] = {
     invoke.exceptions.UnpicklableConfigMember: ConfigError,
     invoke.exceptions.CollectionNotFound: ConfigError,
     invoke.exceptions.ParseError: ConfigError,
+    invoke.config.AmbiguousMergeError: ConfigError,
     fabric.exceptions.NothingToDo: ConfigError,
     fabric.exceptions.InvalidV1Env: ConfigError,
     fabric.exceptions.GroupException: BlindError,
@@ -87,6 +89,10 @@ def translate(cause: BaseException, where: str) -> OrchestratorError:
 
 def describe(cause: BaseException) -> str:
     """Return what happened, in one line."""
+    return " ".join(_describe(cause).split()) or type(cause).__name__
+
+
+def _describe(cause: BaseException) -> str:
     if isinstance(cause, paramiko.ssh_exception.NoValidConnectionsError):
         reasons = dict.fromkeys(_system(error) for error in cause.errors.values())
         ports = {str(address[1]) for address in cause.errors}
@@ -103,8 +109,7 @@ def describe(cause: BaseException) -> str:
         )
     if isinstance(cause, OSError):
         return _system(cause)
-    text = " ".join(str(cause).split())
-    return text or type(cause).__name__
+    return str(cause)
 
 
 def _system(error: BaseException) -> str:

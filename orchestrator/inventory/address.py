@@ -14,6 +14,13 @@ from orchestrator.yamlfile import show
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# A bare IPv6 address has two colons or more, so it cannot carry a port.
+_ADDRESS = re.compile(
+    r"(?:(?P<user>[^@]+)@)?"
+    r"(?:(?P<bare>[^@:\[\]]*:[^@\[\]]*:[^@\[\]]*)"
+    r"|(?:\[(?P<bracketed>[^\[\]]+)\]|(?P<plain>[^@:\[\]]+))(?::(?P<port>[0-9]+))?)"
+)
+
 
 def host_at(text: str, option: str = "--host") -> Host:
     """Return the host that the text names; an IPv6 address with a port stands in brackets.
@@ -21,18 +28,12 @@ def host_at(text: str, option: str = "--host") -> Host:
     Raises:
         ConfigError: It is no address; the message begins with `option`.
     """
-    user, at, rest = text.rpartition("@")
-    if rest.startswith("["):
-        address, _, port = rest[1:].partition("]")
-        port = port.removeprefix(":") if port.startswith(":") else ("" if not port else "?")
-    elif rest.count(":") == 1:
-        address, _, port = rest.partition(":")
-    else:
-        address, port = rest, ""
-    if (at and not user) or not address or (port and not re.fullmatch(r"[0-9]+", port)):
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
         allowed = "an inventory name or [user@]address[:port]"
         raise ConfigError(f"{option}: {show(text)} is no address; allowed: {allowed}")
-    values = {"name": _name(address), "address": address, "user": user or None}
+    address, port = match["bracketed"] or match["plain"] or match["bare"], match["port"]
+    values = {"name": _name(address), "address": address, "user": match["user"]}
     return host_from({**values, "port": int(port) if port else None}, option)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.errors import InventoryError
+from orchestrator.errors import ConfigError, InventoryError
 from orchestrator.inventory.address import host_at
 from orchestrator.inventory.models import Container, Host
 from orchestrator.yamlfile import Document, read, show, validate
@@ -88,7 +88,7 @@ class Inventory:
 def _check_jumps(inventory: Inventory, host: Host, document: Document, name: str) -> None:
     try:
         inventory.jumps(host)
-    except InventoryError as cause:
+    except ConfigError as cause:
         raise InventoryError(
             f"{document.path}:{document.line(('hosts', name, 'jump'))}: {cause.message}"
         ) from cause
