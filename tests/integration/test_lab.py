@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import host, leftovers
 from tests.lab.container import is_mounted
-from tests.lab.fixtures import new_state, require_lab
+from tests.lab.fixtures import lab_is_required, new_state, require_lab
 from tests.lab.gpus import DRIVER_MISMATCH, Gpu, GpuState
-from tests.lab.host import LabError
+from tests.lab.host import LabError, LentPython, run
 from tests.lab.lab import PREFIX, Lab, sweep
 
 pytestmark = pytest.mark.integration
@@ -404,6 +406,7 @@ def traces(lab: Lab) -> list[str]:
     ]
     found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/{lab.cgroup}")]
     found += [str(path) for path in Path("/sys/fs/cgroup").glob(lab.cgroup)]
+    found += [str(path) for path in Path("/run/lxc").glob(f"**{lab.state}/**/.20?")]
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command = (process / "cmdline").read_bytes()
@@ -501,7 +504,92 @@ def test_up_twice_status_and_down_work_by_hand(tmp_path: Path):
     assert by_hand("status").returncode == 3
 
 
+def test_up_in_the_foreground_ends_in_order_at_a_signal_and_at_two(tmp_path: Path):
+    require_lab()
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    argv = [sys.executable, "-m", "tests.lab", "up"]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as up:
+        assert up.stdout is not None
+        said = ""
+        while "up until Ctrl-C" not in said:
+            line = up.stdout.readline()
+            assert line, said
+            said += line
+        assert len(traces(Lab(tmp_path / PREFIX))) > 4
+        up.send_signal(signal.SIGINT)
+        up.send_signal(signal.SIGTERM)
+        assert up.stdout.read().split("\n") == ["", "lab: ending", ""]
+        assert up.wait(timeout=30) == 0
+    assert traces(Lab(tmp_path / PREFIX)) == []
+
+
 def test_the_container_is_seen_in_the_cgroup_that_proxmox_gives_it(lab: Lab):
     init = lab.containers[200].init_pid()
     assert "lxc/200" in Path(f"/proc/{init}/cgroup").read_text()
     assert is_mounted(lab.rootfs) or (lab.rootfs / "bin").exists()
+
+
+def test_a_state_directory_that_cannot_carry_an_overlay_gets_a_copy(tmp_path: Path):
+    require_lab()
+    parts = [tmp_path / name for name in ("lower", "upper", "work", "merged")]
+    for part in parts:
+        part.mkdir()
+    options = f"lowerdir={parts[0]},upperdir={parts[1]},workdir={parts[2]}"
+    run(["mount", "-t", "overlay", "test", "-o", options, parts[3]])
+    copied = Lab(parts[3] / "lab")
+    try:
+        copied.start()
+        assert not is_mounted(copied.rootfs)
+        assert copied.exec(["cat", "/etc/hosts"]).stdout == "127.0.0.1 localhost trainer\n"
+        copied.reset()
+        assert copied.exec(["true"]).returncode == 0
+    finally:
+        copied.stop()
+        run(["umount", parts[3]])
+    assert traces(copied) == []
+
+
+def test_an_installed_copy_of_the_project_is_hidden_from_the_container(
+    second_lab: Lab, tmp_path: Path, monkeypatch
+):
+    lent = host.lent_python()
+    assert lent is not None
+    packages = tmp_path / "site-packages"
+    (packages / "orchestrator").mkdir(parents=True)
+    (packages / "orchestrator" / "__init__.py").write_text("print('leaked')\n")
+    (packages / "other.py").write_text("print('other')\n")
+    both = LentPython(lent.python, (*lent.mounts, packages), (packages,))
+    monkeypatch.setattr(host, "lent_python", lambda: both)
+    second_lab.start()
+    for module, said in (("orchestrator", "hides the project's installed copy"), ("other", "other\n")):
+        done = second_lab.exec(["env", f"PYTHONPATH={packages}", lent.python, "-c", f"import {module}"])
+        assert said in done.stdout + done.stderr
+        assert "leaked" not in done.stdout
+
+
+def test_a_missing_part_skips_with_the_reason_and_fails_where_the_lab_is_required(monkeypatch):
+    monkeypatch.setattr(Lab, "missing", lambda self: ["lxc-start (package lxc)"])
+    for name in ("CI", "DFLASHCTL_REQUIRE_LAB"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(pytest.skip.Exception, match=r"missing: lxc-start \(package lxc\)"):
+        require_lab()
+    for name in ("CI", "DFLASHCTL_REQUIRE_LAB"):
+        monkeypatch.setenv(name, "1")
+        assert lab_is_required()
+        with pytest.raises(pytest.fail.Exception, match="required by CI"):
+            require_lab()
+        monkeypatch.delenv(name)
+    with pytest.raises(LabError, match="missing: lxc-start"):
+        Lab(Path("/nonexistent/lab")).start()
+
+
+def test_a_complete_machine_is_neither_skipped_nor_failed(monkeypatch):
+    monkeypatch.setattr(Lab, "missing", lambda self: [])
+    monkeypatch.setenv("CI", "true")
+    require_lab()
+
+
+def test_an_owner_is_stale_only_when_its_very_process_is_gone():
+    assert not leftovers.is_stale(leftovers.owner_line(None))
+    assert not leftovers.is_stale(leftovers.owner_line(os.getpid()))
+    assert leftovers.is_stale(f"{os.getpid()} 1")  # the pid came round again

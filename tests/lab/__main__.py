@@ -7,10 +7,12 @@ import os
 import shlex
 import signal
 import sys
+from typing import NoReturn
 
 from tests.lab.host import LabError
 from tests.lab.lab import Lab
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HELP = {
     "up": "start the lab and print what to try; ends with Ctrl-C unless --detach",
     "down": "end it and remove every trace",
@@ -44,9 +46,8 @@ def up(lab: Lab, *, detach: bool) -> int:
         lab.start()  # repairs what is missing
         print(f"lab: already up in {lab.state}; end it: python -m tests.lab down\n\n{instructions(lab)}")
         return 0
-    if not detach:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    for number in ENDING:
+        signal.signal(number, _interrupt)
     try:
         print("lab: starting (the first time takes a minute: debootstrap)", flush=True)
         lab.start()
@@ -58,10 +59,23 @@ def up(lab: Lab, *, detach: bool) -> int:
         while True:
             signal.pause()
     except KeyboardInterrupt:
+        for number in ENDING:  # the programs that end the lab inherit this
+            signal.signal(number, signal.SIG_IGN)
         print("\nlab: ending", flush=True)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it behind
         lab.stop()
         return 0
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    """End in order, once: a second signal must not leave half of the lab behind."""
+    del frame
+    for other in ENDING:
+        signal.signal(other, _already_ending)
+    raise KeyboardInterrupt(number)
+
+
+def _already_ending(number: int, frame: object) -> None:
+    del number, frame
 
 
 def instructions(lab: Lab) -> str:

@@ -22,7 +22,7 @@ from tests.lab.container import Container, is_mounted
 from tests.lab.faults import Faults
 from tests.lab.furnish import build, furnish, write_bin
 from tests.lab.host import LabError, run
-from tests.lab.leftovers import is_stale, kill_marked, owner_line, remove_cgroups
+from tests.lab.leftovers import is_stale, kill_marked, owner_line, remove_cgroups, remove_lxc_locks
 from tests.lab.sshd import Sshd
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Lab(Faults):
 
     def missing(self) -> list[str]:
         """What this machine lacks for a lab, a sentence each."""
-        return host.missing(have_rootfs=rootfs.cached().is_dir())
+        return host.missing(have_rootfs=os.access(rootfs.cached(), os.R_OK))
 
     def is_up(self) -> bool:
         """Whether the sshd listens and container 200 is there."""
@@ -108,6 +108,10 @@ class Lab(Faults):
         for path in (self.state, lower):
             if not SAFE_PATH.fullmatch(str(path)):
                 raise LabError(f"{path}: the path has characters that mount options cannot carry; set TMPDIR")
+        if self.state in lower.parents:
+            raise LabError(
+                f"{self.state}: the cache is there too ({lower}); set TMPDIR or XDG_CACHE_HOME apart"
+            )
         self._make_state_dir()
         with self._locked():
             fresh = not (self.state / "owner").exists()
@@ -146,6 +150,7 @@ class Lab(Faults):
         self.sshd.stop()
         kill_marked(f"DFLASHCTL_LAB={self.state}")
         remove_cgroups(self.cgroup)
+        remove_lxc_locks(self.state)
         if any(is_mounted(container.root) for container in self.containers.values()):
             raise LabError(f"{self.state}: something is still mounted there; not removed")
         shutil.rmtree(self.state)

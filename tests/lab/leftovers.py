@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -36,6 +37,20 @@ def kill_marked(mark: str) -> None:
                 os.kill(int(entry.name), signal.SIGKILL)
         except OSError:  # it ended meanwhile
             continue
+
+
+def remove_lxc_locks(state: Path) -> None:
+    """Remove the lock files that LXC keeps for the lab's containers, and directories left empty."""
+    run_lxc = Path("/run/lxc")
+    locks = run_lxc / "lock" / str(state).lstrip("/")
+    shutil.rmtree(locks, ignore_errors=True)
+    for parent in locks.parents:
+        if run_lxc not in (parent, *parent.parents):
+            return
+        try:
+            parent.rmdir()
+        except OSError:  # another lab's, or a container's that is not ours
+            return
 
 
 def remove_cgroups(name: str) -> None:

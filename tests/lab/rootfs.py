@@ -7,12 +7,14 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
+import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.lab.host import LabError, apt_mirror, codename, run
+from tests.lab.host import INSTALL, SYSTEM_PATH, LabError, apt_mirror, codename, run, tool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +62,7 @@ def _make(target: Path) -> None:
     if not script.exists():  # a release newer than debootstrap: all of a distribution's scripts are one
         argv.append("gutsy" if "universe" in components else "sid")
     try:
-        run(argv, timeout=DEBOOTSTRAP_LIMIT_S)
+        _debootstrap(argv)
         for archive in (partial / "var/cache/apt/archives").glob("*.deb"):
             archive.unlink()
         partial.rename(target)
@@ -68,6 +70,32 @@ def _make(target: Path) -> None:
         _unmount_under(partial)
         shutil.rmtree(partial, ignore_errors=True)
         raise
+
+
+def _debootstrap(argv: list[str]) -> None:
+    """Run it in a process group of its own, which ends as a whole: it must not write on while we clean up."""
+    program = tool(argv[0])
+    if program is None:
+        raise LabError(f"debootstrap: not found; install it: {INSTALL}")
+    child = subprocess.Popen(
+        [program, *argv[1:]],
+        env={**os.environ, "PATH": f"{SYSTEM_PATH}:{os.environ.get('PATH', '')}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        output, _ = child.communicate(timeout=DEBOOTSTRAP_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise LabError(f"debootstrap: no end within {DEBOOTSTRAP_LIMIT_S} s: {' '.join(argv)}") from error
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    if child.returncode != 0:
+        raise LabError(f"debootstrap: exit code {child.returncode}: {output.strip()[-2000:]}")
 
 
 def _unmount_under(path: Path) -> None:
