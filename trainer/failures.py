@@ -1,0 +1,171 @@
+"""The failures of `trainer.inject`, made for real where the machine can."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import resource
+import signal
+import sys
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import symbolic_trace
+from torch.nn.attention.flex_attention import flex_attention
+
+from trainer.console import say
+from trainer.errors import ConfigInvalid
+from trainer.files import write_durably
+from trainer.inject import Failure, Injection
+
+if TYPE_CHECKING:
+    from trainer.model import DraftModel
+
+# The shape at which dense attention asks for 284 GiB: 32 heads of a 1024 x 32 block step with a context of 40,000.
+DENSE_HEADS, DENSE_QUERIES, DENSE_KEYS = 32, 32768, 72768
+SPARE_ADDRESS_BYTES = 32 << 30
+SLOW_S = 1.0
+
+
+def check_possible(injections: list[Injection]) -> None:
+    """Refuse, before training, what this machine's torch cannot show.
+
+    Raises:
+        ConfigInvalid: fx-trace with a torch whose tracing flag belongs to the thread.
+    """
+    if not any(injection.failure is Failure.FX_TRACE for injection in injections):
+        return
+    with _TracingThread():
+        shared = torch.fx._symbolic_trace.is_fx_symbolic_tracing()  # noqa: SLF001 - the flag has no public reader
+    if not shared:
+        raise ConfigInvalid(
+            f"--inject fx-trace: torch {torch.__version__} keeps the tracing flag for each thread, so that the "
+            "error cannot happen; allowed: torch 2.9 to 2.13"
+        )
+
+
+def fire(injection: Injection, draft: DraftModel) -> None:
+    """Fail. Returns only if the failure shows itself later in the step."""
+    say(f"injecting {injection.failure.value} in step {injection.step}")
+    _FIRE[injection.failure](draft)
+
+
+class _TracingThread:
+    """A thread that is inside torch.fx.symbolic_trace, and stays there until the context is left."""
+
+    def __init__(self) -> None:
+        self._inside = threading.Event()
+        self._release = threading.Event()
+        self._thread = threading.Thread(target=self._trace, name="tracer", daemon=True)
+
+    def __enter__(self) -> None:
+        self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._release.set()
+        self._thread.join()
+
+    def start(self) -> None:
+        self._thread.start()
+        self._inside.wait()
+
+    def _trace(self) -> None:
+        def traced(x: Any) -> Any:
+            self._inside.set()
+            self._release.wait()
+            return x + 1
+
+        symbolic_trace(traced)
+
+
+def _fx_trace(draft: DraftModel) -> None:
+    compiled = draft.call_layer
+
+    # The thread starts at the very call: a tracer also patches nn.Module for the whole process, and the target's
+    # modules, which are called before, would fail on that instead.
+    def call_while_tracing(*args: Any) -> Any:
+        _TracingThread().start()
+        return compiled(*args)
+
+    draft.call_layer = call_while_tracing
+
+
+def _oom_dense(_: DraftModel) -> None:
+    # A machine that overcommits would grant the address space and die when it is touched; a limit makes the
+    # allocator say no, as a GPU's does.
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + SPARE_ADDRESS_BYTES, hard))
+    q = torch.zeros(1, DENSE_HEADS, DENSE_QUERIES, 16)
+    kv = torch.zeros(1, DENSE_HEADS, DENSE_KEYS, 16)
+    warnings.simplefilter("default")
+    with torch.compiler.set_stance("default"), torch.no_grad():
+        flex_attention(q, kv, kv)
+
+
+def _hang(_: DraftModel) -> None:
+    mine, theirs = threading.Lock(), threading.Lock()
+    both_held = threading.Barrier(2)
+
+    def other() -> None:
+        with theirs:
+            both_held.wait()
+            mine.acquire()
+
+    threading.Thread(target=other, name="deadlocked", daemon=True).start()
+    with mine:
+        both_held.wait()
+        theirs.acquire()
+
+
+def _nan(draft: DraftModel) -> None:
+    with torch.no_grad():
+        draft.norm.weight[0] = float("nan")
+
+
+def _sigkill(_: DraftModel) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _segv(_: DraftModel) -> None:
+    ctypes.string_at(0)
+
+
+def _disk_full(_: DraftModel) -> None:
+    write_durably(Path("/dev/full"), b"checkpoint")
+
+
+def _exit(_: DraftModel) -> None:
+    sys.exit(3)
+
+
+def _python(draft: DraftModel) -> None:
+    missing: dict[str, int] = {}
+    say(str(missing[f"layers.{len(draft.layers)}.self_attn"]))
+
+
+def _import(_: DraftModel) -> None:
+    importlib.import_module("dflash_kernels")
+
+
+_FIRE = {
+    Failure.FX_TRACE: _fx_trace,
+    Failure.OOM_DENSE: _oom_dense,
+    Failure.HANG: _hang,
+    Failure.NAN: _nan,
+    Failure.SIGKILL: _sigkill,
+    Failure.SEGV: _segv,
+    Failure.DISK_FULL: _disk_full,
+    Failure.EXIT: _exit,
+    Failure.PYTHON: _python,
+    Failure.IMPORT: _import,
+}
+
+
+def slow_down() -> None:
+    """Wait as long as `slow` makes each step longer."""
+    threading.Event().wait(SLOW_S)

@@ -1,0 +1,73 @@
+"""error.json: the trainer's own account of its end, written before the process is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from typing import TYPE_CHECKING
+
+from trainer.clock import utc_now
+from trainer.errors import TrainerError
+from trainer.files import SCHEMA
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from trainer.heartbeat import Heartbeat
+
+
+class LastWords:
+    """A context that records whatever exception leaves it, and lets it go on.
+
+    A `SystemExit` is not an error: whoever raised it chose the exit code. The first rank to fail has the word;
+    a later one finds the file and leaves it as it is.
+    """
+
+    def __init__(self, path: Path, heartbeat: Heartbeat, rank: int = 0) -> None:
+        self._path = path
+        self._heartbeat = heartbeat
+        self._rank = rank
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or kind is None or issubclass(kind, SystemExit):
+            return
+        value = {
+            "schema": SCHEMA,
+            "exception": qualified_name(kind),
+            "message": str(error),
+            "traceback": "".join(traceback.format_exception(kind, error, trace)),
+            "rank": self._rank,
+            "phase": self._heartbeat.phase.value,
+            "step": self._heartbeat.step,
+            "kind": error.kind if isinstance(error, TrainerError) else None,
+            "at": utc_now(),
+        }
+        self._publish(json.dumps(value).encode())
+
+    def _publish(self, data: bytes) -> None:
+        # A hard link is exclusive and atomic at once: a reader never sees half a file, a second rank never wins.
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(data)
+        try:
+            os.link(temporary, self._path)
+        except FileExistsError:
+            return
+        finally:
+            temporary.unlink()
+
+
+def qualified_name(kind: type[BaseException]) -> str:
+    """`torch.OutOfMemoryError`, or plain `ValueError` for a builtin."""
+    if kind.__module__ == "builtins":
+        return kind.__qualname__
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,137 @@
+"""Read a configuration: TOML file, then `--set key=value`, then checks. Every mistake is one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from trainer.config import Config
+from trainer.errors import ConfigInvalid
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BUNDLED = Path(__file__).parent / "configs"
+
+
+def load(name: str, overrides: list[str]) -> Config:
+    """Read the config called `name` (a path, or a bundled one) and apply `key=value` overrides in order.
+
+    Raises:
+        ConfigInvalid: no such file, not TOML, an unknown key, a wrong type or a value out of range.
+    """
+    path = _find(name)
+    table = _parse_file(path)
+    for override in overrides:
+        _apply(table, override)
+    config = _build(Config, table, path.name, "")
+    _check_together(config, path.name)
+    return config
+
+
+def _find(name: str) -> Path:
+    for candidate in (Path(name), BUNDLED / name, BUNDLED / f"{name}.toml"):
+        if candidate.is_file():
+            return candidate
+    bundled = ", ".join(sorted(path.name for path in BUNDLED.glob("*.toml")))
+    raise ConfigInvalid(f"--config {name}: no such file; give a path, or one of the bundled {bundled}")
+
+
+def _parse_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigInvalid(f"{path.name}: not TOML: {error}; correct that line") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{path.name}: cannot be read: {error}; give a UTF-8 text file") from error
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key.strip():
+        raise ConfigInvalid(f"--set {override}: not key=value; write for example optim.lr=3e-4")
+    *parents, leaf = key.strip().split(".")
+    for parent in parents:
+        table = table.setdefault(parent, {})
+        if not isinstance(table, dict):
+            raise ConfigInvalid(
+                f"--set {override}: {parent} is a value, not a table; see the bundled configs"
+            )
+    table[leaf] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word is a string: the shell has eaten the quotes
+
+
+def _build(kind: type[Any], table: dict[str, Any], where: str, prefix: str) -> Any:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    hints = get_type_hints(kind)
+    for key in table:
+        if key not in fields:
+            close = difflib.get_close_matches(key, fields, n=1)
+            guess = f"did you mean {close[0]}? " if close else ""
+            raise ConfigInvalid(f"{where}: {prefix}{key}: unknown key; {guess}allowed: {', '.join(fields)}")
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        hint = hints[key]
+        if dataclasses.is_dataclass(hint):
+            if not isinstance(value, dict):
+                raise ConfigInvalid(f"{where}: {prefix}{key}: {value!r} is not a table; write [{key}]")
+            values[key] = _build(hint, value, where, f"{prefix}{key}.")
+        else:
+            values[key] = _check(value, hint, fields[key].metadata, f"{where}: {prefix}{key}")
+    return kind(**values)
+
+
+def _check(value: Any, hint: type[Any], limits: Any, where: str) -> Any:
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    allowed = _allowed(hint, limits)
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise ConfigInvalid(f"{where}: {value!r} is not {_noun(hint)}; allowed: {allowed}")
+    if "choices" in limits and value not in limits["choices"]:
+        raise ConfigInvalid(f"{where}: {value!r} is not one of them; allowed: {allowed}")
+    # Written so that a NaN, for which every comparison is false, is out of range.
+    if "low" in limits and not limits["low"] <= value <= limits["high"]:
+        raise ConfigInvalid(f"{where}: {value!r} is out of range; allowed: {allowed}")
+    return value
+
+
+def _noun(hint: type[Any]) -> str:
+    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[hint]
+
+
+def _allowed(hint: type[Any], limits: Any) -> str:
+    if "choices" in limits:
+        return ", ".join(limits["choices"])
+    if "low" in limits:
+        return f"{_noun(hint)} from {limits['low']} to {limits['high']}"
+    return _noun(hint)
+
+
+def _check_together(config: Config, where: str) -> None:
+    decoded = config.eval.prompt_tokens + config.eval.new_tokens + config.draft.block_size
+    if config.eval.prompts and decoded > config.data.window_tokens:
+        raise ConfigInvalid(
+            f"{where}: eval.prompt_tokens + eval.new_tokens + draft.block_size: {decoded} is over "
+            f"data.window_tokens, {config.data.window_tokens}; allowed: at most that, since decoding keeps that shape"
+        )
+    if config.draft.block_size >= config.data.window_tokens:
+        raise ConfigInvalid(
+            f"{where}: draft.block_size: {config.draft.block_size} does not fit in data.window_tokens, "
+            f"{config.data.window_tokens}; allowed: less than that"
+        )
+    if config.data.anchors >= config.data.window_tokens:
+        raise ConfigInvalid(
+            f"{where}: data.anchors: {config.data.anchors} is not less than data.window_tokens, "
+            f"{config.data.window_tokens}; allowed: at most one anchor a token but the last"
+        )
