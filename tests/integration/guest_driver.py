@@ -11,12 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator import wire
 from orchestrator.guest import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDIN = str(ROOT / "tests" / "standin.py")
@@ -180,6 +182,10 @@ def wait_until(is_true: Callable[[], Any], limit_s: float = 10) -> None:
     while not is_true():
         assert time.monotonic() < deadline, "it did not come about in time"
         time.sleep(0.02)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
 def is_running(pid: int) -> bool:
