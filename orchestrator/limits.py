@@ -11,8 +11,9 @@ from orchestrator.types import Phase
 class Limits:
     """Stall limits, one a phase, in seconds.
 
-    In `train` the limit is `train_s` or `train_steps` times the median step, whichever is longer: a slow model
-    is not a hung one. `median_step_s` is the caller's measure; without it the heartbeat's step time is used.
+    In `train` the limit is `train_s` or `train_steps` times the median step, whichever is longer: a slow
+    model is not a hung one. `median_step_s` is measured by the caller; without it the heartbeat's `step_s`
+    is used.
     """
 
     init_s: float = 300.0

@@ -96,7 +96,7 @@ SIGNATURES: tuple[Signature, ...] = (
         _F.OOM_DENSE_FALLBACK,
         ("without torch.compile",),
         r"flex_attention called without torch\.compile",
-        "flex_attention called without torch.compile() - this will use an unfused implementation",
+        "UserWarning: flex_attention called without torch.compile() - this will use an unfused path",
         role=Role.PREDICTION,
     ),
     _sig(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from orchestrator.classify import match
-from orchestrator.classify.exits import Cause, from_exit
+from orchestrator.classify.exits import Cause, exit_signal, from_exit, logged_signal, signal_words
 from orchestrator.classify.text import MAX_TEXT
 from orchestrator.types import (
     Absent,
@@ -38,8 +38,10 @@ def find_cause(snapshot: Snapshot) -> Cause:
     log = snapshot.log
     spoken = _from_last_words(snapshot.last_words)
     logged = _from_log(log)
+    if spoken is None and logged is not None and _is_mere_mention(logged, snapshot):
+        logged = None
     cause = _prefer(spoken, logged) or _from_survived(snapshot) or from_exit(snapshot)
-    cause = _explain_dense(cause, log)
+    cause = _explain_signal(_explain_dense(cause, log))
     cause = _confirm_by_host(cause, snapshot)
     return replace(cause, cascades=_cascades(cause, log))
 
@@ -112,6 +114,18 @@ def _prefer(spoken: Cause | None, logged: Cause | None) -> Cause | None:
     return spoken
 
 
+def _is_mere_mention(logged: Cause, snapshot: Snapshot) -> bool:
+    """True if a sentence in the log speaks of a failure, but the process was ended from outside.
+
+    What the catalogue holds for weak by nature (NCCL, a table of exit codes) may still be why it was ended.
+    """
+    record = snapshot.exit.value if isinstance(snapshot.exit, Present) else None
+    if record is None or exit_signal(record) not in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"):
+        return False
+    signature = match.BY_NAME[logged.root.signature or ""]
+    return logged.confidence <= 0.7 and not signature.weak and logged.root.role is Role.ROOT
+
+
 def _from_survived(snapshot: Snapshot) -> Cause | None:
     """Return the last traceback of a failed attempt, though steps were printed after it.
 
@@ -126,17 +140,31 @@ def _from_survived(snapshot: Snapshot) -> Cause | None:
 
 
 def _explain_dense(cause: Cause, log: LogReading) -> Cause:
-    """An out-of-memory after a dense fallback is the fallback's; the recompile limit is the cause of both."""
+    """Put an out-of-memory after a dense fallback behind its cause: the recompile limit, or the fallback."""
     warned = _first(log, "flex_unfused")
     limit = _first(log, "recompile_limit_hit")
-    is_oom = cause.failure in (_F.OOM_CUDA, _F.OOM_DENSE_FALLBACK)
-    if not is_oom or (cause.failure is _F.OOM_CUDA and warned is None):
+    if cause.failure is _F.OOM_CUDA and warned is None:
         return cause
+    if cause.failure not in (_F.OOM_CUDA, _F.OOM_DENSE_FALLBACK):
+        return cause
+    # With or without the warnings in view it is the same cause, so the fingerprint is made of neither line.
+    dense = replace(cause, failure=_F.OOM_DENSE_FALLBACK, mark="dense attention")
     known = tuple(e for e in (limit, warned) if e is not None)
-    if limit is None:
-        return replace(cause, failure=_F.OOM_DENSE_FALLBACK, evidence=(*known, *cause.evidence))
-    # The out-of-memory stays the line that the fingerprint is made of, and is listed after its cause.
-    return replace(cause, failure=_F.OOM_DENSE_FALLBACK, evidence=(*known, *cause.evidence), confidence=0.95)
+    if not known:
+        return dense
+    words = "attention fell back to dense after the recompile limit" if limit is not None else ""
+    evidence = (*known[1:], *cause.evidence)
+    return replace(
+        dense, root=known[0], words=words, evidence=evidence, cascades=(cause.root,), confidence=0.95
+    )
+
+
+def _explain_signal(cause: Cause) -> Cause:
+    """Say what a launcher's line about a signal means, and fingerprint it as an exit record would be."""
+    signal = logged_signal(cause.root.text) if cause.root.signature == "died_of_signal" else None
+    if signal is None:
+        return cause
+    return replace(cause, words=signal_words(signal), mark=f"ended by {signal.lower()}")
 
 
 def _confirm_by_host(cause: Cause, snapshot: Snapshot) -> Cause:
@@ -165,10 +193,10 @@ def _first(log: LogReading, name: str) -> Evidence | None:
 
 def _cascades(cause: Cause, log: LogReading) -> tuple[Evidence, ...]:
     """Everything that followed from the cause: later roots, victims in other ranks, launchers' tables."""
-    shown = {cause.root, *cause.evidence}
+    shown = {cause.root, *cause.evidence, *cause.cascades}
     rest = (
         m.evidence
         for m in log.matches
         if not m.handled and m.evidence not in shown and m.evidence.role is not Role.PREDICTION
     )
-    return tuple(replace(e, role=Role.CASCADE) for e in rest)[:20]
+    return tuple(replace(e, role=Role.CASCADE) for e in (*cause.cascades, *rest))[:20]

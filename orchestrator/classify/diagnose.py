@@ -33,8 +33,15 @@ _S = RunState
 
 def diagnose(snapshot: Snapshot, limits: Limits) -> Diagnosis:
     """Return what is known of the attempt. Unknown is never dead, and never hung."""
-    warnings = tuple(m.evidence for m in snapshot.log.matches if m.evidence.role is Role.PREDICTION)
     diagnosis = _from_container(snapshot) or _from_liveness(snapshot, limits)
+    is_alive = diagnosis.state in (_S.HEALTHY, _S.UNSUPERVISED)
+    # A living run may have lost a thread, a rank or its loss; that is said before the process ends of it.
+    warnings = tuple(
+        m.evidence
+        for m in snapshot.log.matches
+        if m.evidence.role is Role.PREDICTION
+        or (is_alive and m.evidence.role is Role.ROOT and not m.weak and not m.handled)
+    )
     return replace(diagnosis, warnings=warnings)
 
 
@@ -139,13 +146,11 @@ def _dead(snapshot: Snapshot, cause: Cause) -> Diagnosis:
     words = cause.words or title(cause.failure)
     quoted = "" if cause.root.source == "exit.json" else f' ("{shorten(cause.root.text)}")'
     rank = f" on rank {cause.root.rank}" if cause.root.rank else ""
-    known_causes = tuple(e for e in cause.evidence if e.role is Role.PREDICTION)
-    others = tuple(e for e in cause.evidence if e.role is not Role.PREDICTION)
     return Diagnosis(
         state=_S.DEAD,
         failure=cause.failure,
         summary=f"{at}{rank}: {words}{quoted}",
-        evidence=(*known_causes, cause.root, *others, *_exit_evidence(snapshot, cause)),
+        evidence=(cause.root, *cause.evidence, *_exit_evidence(snapshot, cause)),
         cascades=cause.cascades,
         confidence=min(cause.confidence, 0.7) if snapshot.log.truncated else cause.confidence,
         fingerprint=cause.fingerprint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from orchestrator.classify.text import MAX_TEXT, normalize
@@ -38,11 +39,12 @@ class Cause:
     evidence: tuple[Evidence, ...] = ()
     cascades: tuple[Evidence, ...] = ()
     confidence: float = 0.9
+    mark: str | None = None  # what makes the fingerprint where the root line would not
 
     @property
     def fingerprint(self) -> str:
         """The same cause gives the same text in every attempt."""
-        return f"{self.failure.value}: {normalize(self.root.text)}"
+        return f"{self.failure.value}: {self.mark or normalize(self.root.text)}"
 
 
 def from_exit(snapshot: Snapshot) -> Cause:
@@ -54,7 +56,7 @@ def from_exit(snapshot: Snapshot) -> Cause:
     record = snapshot.exit.value
     signal = exit_signal(record)
     if signal is not None:
-        words = _SIGNAL_WORDS.get(signal, f"ended by {signal}")
+        words = signal_words(signal)
         root = Evidence(source="exit.json", text=f"ended by {signal}", signature=signal.lower())
         failure = _F.KILLED_BY_USER if signal == "SIGINT" else _F.SIGNAL_EXIT
         return Cause(failure=failure, root=root, words=words, confidence=0.8)
@@ -81,6 +83,29 @@ def _from_code(record: ExitRecord, log: LogReading) -> Cause:
     if log.truncated:
         words = f"exit code {record.code}; only the last lines were seen, read more of the log"
     return Cause(failure=_F.UNKNOWN, root=root, words=words, confidence=0.3)
+
+
+_SIGNAL_LINES = (
+    (re.compile(r"exitcode\s*: -(\d+)|Signal (\d+) \("), None),
+    (re.compile(r"^Killed$"), 9),
+    (re.compile(r"Segmentation fault"), 11),
+    (re.compile(r"Aborted|terminate called"), 6),
+    (re.compile(r"Bus error"), 7),
+)
+
+
+def logged_signal(text: str) -> str | None:
+    """Return the name of the signal that a launcher's or a shell's line tells of."""
+    for pattern, number in _SIGNAL_LINES:
+        if (found := pattern.search(text)) is not None:
+            number = number or int(next(filter(None, found.groups())))
+            return _SIGNALS.get(number, f"signal {number}")
+    return None
+
+
+def signal_words(signal: str) -> str:
+    """Return what a signal's name means to a person."""
+    return _SIGNAL_WORDS.get(signal, f"ended by {signal}")
 
 
 def exit_signal(record: ExitRecord) -> str | None:

@@ -99,6 +99,14 @@ def _find_number(pattern: re.Pattern[str], text: str) -> float | None:
     return float(found.group(1)) if found is not None else None
 
 
+_LOG_PREFIX = re.compile(r"^[EWIF]\d{3,4} [\d:. ]+\S+\] (?:\[\d+/\d+\] +)?")
+
+
+def drop_prefix(line: str) -> str:
+    """Return a line without the severity, time, process and source that torch's loggers write before it."""
+    return _LOG_PREFIX.sub("", line)
+
+
 _PATHS = re.compile(r"(?:[A-Za-z]:)?(?:/[\w.+@~-]+){2,}/?")
 _HEX = re.compile(r"\b0x[0-9a-f]+\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b")
 _NUMBERS = re.compile(r"\d+(?:[.:]\d+)*")
@@ -112,7 +120,7 @@ def normalize(line: str) -> str:
     Paths, addresses and numbers become marks, the module of the exception class goes, and only the first
     sentence stays: torch writes the sizes of the day into the second.
     """
-    text = _MODULE.sub("", line.strip())
+    text = _MODULE.sub("", drop_prefix(line.strip()))
     text = re.split(r"(?<=[A-Za-z)'\"])\. |\n", text, maxsplit=1)[0]
     text = _PATHS.sub("<path>", text)
     text = _NUMBERS.sub("<n>", _HEX.sub("<hex>", text.lower()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from orchestrator.classify.text import drop_prefix
 from orchestrator.types import FailureClass
 
 _F = FailureClass
@@ -39,5 +40,6 @@ def title(failure: FailureClass) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return at most 160 characters of a line."""
+    """Return at most 160 characters of a line, without a logger's prefix."""
+    text = drop_prefix(text)
     return text if len(text) <= 160 else text[:157] + "..."
