@@ -3,7 +3,7 @@
 from datetime import datetime, timezone
 from typing import Any
 
-from sqlalchemy import JSON, Dialect, ForeignKey, Index, MetaData, String, text
+from sqlalchemy import JSON, Dialect, Float, ForeignKey, Index, MetaData, String, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator
 
@@ -40,7 +40,11 @@ class Base(DeclarativeBase):
             "pk": "pk_%(table_name)s",
         }
     )
-    type_annotation_map = {datetime: UtcDateTime(), dict[str, Any]: JSON()}  # noqa: RUF012 - SQLAlchemy's own
+    type_annotation_map = {  # noqa: RUF012 - SQLAlchemy's own
+        datetime: UtcDateTime(),
+        dict[str, Any]: JSON(),
+        float: Float(),  # the default differs between SQLAlchemy 2.0 and 2.1
+    }
 
 
 class Run(Base):
