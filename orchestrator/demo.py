@@ -7,6 +7,7 @@ that did not happen is an error, so the demo cannot pass by looking right.
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from orchestrator.clock import Clock
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.inventory import Target
 from orchestrator.launch import RunSpec
+from orchestrator.observe.parse import exit_record
 from orchestrator.operate import Operator, Progress, look
 from orchestrator.plot import plot_run
 from orchestrator.record import DiagnosisRow, Record, RunRow
@@ -114,13 +116,8 @@ def _evidence(diagnosis: DiagnosisRow) -> str:
 
 def _latency(site: Site, row: RunRow, diagnosis: DiagnosisRow) -> float:
     """Return seconds from the exit that the supervisor stamped to the diagnosis, on one clock."""
-    from orchestrator.observe.parse import exit_record
-
-    request = {"state_dir": site.state_dir, "run": row.name, "attempt": diagnosis.attempt, "log_bytes": 0}
-    for message in site.client().call("look", request, timeout_s=30.0):
-        if message["type"] == "exit" and message["value"] is not None:
-            return (diagnosis.at - exit_record(message["value"]).at).total_seconds()
-    raise OrchestratorError(f"attempt {diagnosis.attempt} left no exit.json")
+    path = Path(site.state_dir, "runs", row.name, "attempts", str(diagnosis.attempt), "exit.json")
+    return (diagnosis.at - exit_record(json.loads(path.read_text())).at).total_seconds()
 
 
 def story(result: DemoResult, say: Callable[[str], None]) -> Exit:

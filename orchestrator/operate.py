@@ -10,7 +10,7 @@ from typing import Any
 from orchestrator.act import Actor
 from orchestrator.clock import Clock
 from orchestrator.connection import trainer_archive
-from orchestrator.errors import CommandFailed, ConfigError, NotFound, RunAlive
+from orchestrator.errors import CommandFailed, ConfigError, GuestRefused, NotFound, RunAlive
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import RunTracker
 from orchestrator.record import Record, RunRow
@@ -48,7 +48,13 @@ def look(site: Site, run: str, clock: Clock, *, log_bytes: int = LOOK_LOG_BYTES)
     tracker = RunTracker(run)
     request = {"state_dir": site.state_dir, "run": run, "log_bytes": log_bytes}
     tracker.apply(site.hello, clock.now())
-    for message in site.client().call("look", request, timeout_s=LOOK_TIMEOUT_S):
+    try:
+        messages = site.client().call("look", request, timeout_s=LOOK_TIMEOUT_S)
+    except GuestRefused as refusal:
+        if refusal.reason != "not_found":
+            raise
+        messages = []
+    for message in messages:
         tracker.apply(message, clock.now())
     tracker.container = "running"
     return tracker

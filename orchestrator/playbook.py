@@ -64,6 +64,10 @@ class Playbook:
         """Return the rule for `failure`."""
         return self.rules[failure]
 
+    def limits_for(self, median_step_s: float | None) -> Limits:
+        """Return the stall limits of a run whose steps take `median_step_s` seconds (None: unknown)."""
+        return replace(self.limits, median_step_s=median_step_s)
+
 
 _BUILT_IN = Playbook(
     source="built in",
@@ -80,10 +84,10 @@ _BUILT_IN = Playbook(
 )
 
 
-def shipped() -> Path:
-    """Return the playbook that comes with the program: in the wheel, or beside the package in a checkout."""
-    packed = _HERE / "data" / "playbooks" / "default.yaml"
-    return packed if packed.is_file() else _HERE.parent / "playbooks" / "default.yaml"
+def shipped(name: str = "default") -> Path:
+    """Return a playbook that comes with the program: in the wheel, or beside the package in a checkout."""
+    packed = _HERE / "data" / "playbooks" / f"{name}.yaml"
+    return packed if packed.is_file() else _HERE.parent / "playbooks" / f"{name}.yaml"
 
 
 def load(path: Path | None = None) -> Playbook:

@@ -8,18 +8,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from orchestrator.connection import ConnectOptions, GuestClient, GuestStream, Shell, host_shell, open_shell
+from orchestrator.connection import GuestClient, GuestStream, Shell, ShellOptions, host_shell, open_shell
 from orchestrator.inventory import Target
 from orchestrator.observe import container_state
 from orchestrator.wire import Message
+
+HELLO_TIMEOUT_S = 30.0
 
 
 class Site:
     """A target with its connection."""
 
-    def __init__(self, target: Target, options: ConnectOptions | None = None) -> None:
+    def __init__(self, target: Target, options: ShellOptions | None = None) -> None:
         self.target = target
-        self._options = options or ConnectOptions()
+        self._options = options or ShellOptions()
         self._lock = threading.RLock()
         self._shell: Shell | None = None
         self._client: GuestClient | None = None
@@ -51,7 +53,7 @@ class Site:
         with self._lock:
             if self._client is None:
                 client = GuestClient(self.shell(), self.target)
-                self._hello = client.ensure()
+                (self._hello,) = client.call("hello", {}, timeout_s=HELLO_TIMEOUT_S)
                 self._client = client
             return self._client
 

@@ -2,7 +2,8 @@
 
 from orchestrator.classify.diagnose import diagnose
 from orchestrator.classify.logscan import LogScanner
+from orchestrator.classify.pane import diagnose_pane
 from orchestrator.classify.titles import title
 from orchestrator.limits import Limits
 
-__all__ = ["Limits", "LogScanner", "diagnose", "title"]
+__all__ = ["Limits", "LogScanner", "diagnose", "diagnose_pane", "title"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from orchestrator import inventory
 from orchestrator.clock import SystemClock
+from orchestrator.connection import ShellOptions
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.inventory import Inventory, Target
 from orchestrator.playbook import Playbook, load
@@ -55,7 +57,7 @@ def load_inventory() -> Inventory:
     Raises:
         InventoryError: A file of it is wrong.
     """
-    return inventory.find(SETTINGS.inventory)
+    return Inventory.load(inventory.find(SETTINGS.inventory))
 
 
 def load_playbook(path: str | Path | None) -> Playbook:
@@ -134,6 +136,14 @@ def _is_at(row: RunRow, host: str | None, ct: int | None) -> bool:
 def site_of(row: RunRow) -> Site:
     """Return the way to a run's container."""
     return Site(Target.from_json(row.target))
+
+
+def connect_options(*, accept_new_host_key: bool) -> ShellOptions:
+    """Return how to connect; an unknown key's message quotes what was typed, with the option that accepts it."""
+    typed = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    place = typed.index("--") if "--" in typed else len(typed)
+    typed.insert(place, "--accept-new-host-key")
+    return ShellOptions(accept_new_host_key=accept_new_host_key, accept_command=shlex.join(typed))
 
 
 def print_json(body: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from orchestrator.cli.context import SETTINGS
 from orchestrator.cli.launching import push_progress
 from orchestrator.cli.watching import watch_rows
 from orchestrator.errors import Exit, OrchestratorError
-from orchestrator.playbook import bundled
+from orchestrator.playbook import shipped
 from orchestrator.record import Record
 from orchestrator.site import Site
 
@@ -45,7 +45,7 @@ def demo(
     with Record.open(out / "record.sqlite3") as record:
         try:
             with push_progress("installing the trainer") as progress:
-                row = story.launch(site, record, SETTINGS.clock, config, str(bundled("demo")), progress)
+                row = story.launch(site, record, SETTINGS.clock, config, str(shipped("demo")), progress)
             code = watch_rows(record, [row], show_log=log)
             if code is not Exit.OK:
                 raise OrchestratorError(f"the run did not finish (watch ended with {code.value})", hint="see `dflashctl explain`")

@@ -14,9 +14,9 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, confirm, find_run, opened_record, print_json, resolve_target, site_of
+from orchestrator.cli.context import SETTINGS, confirm, connect_options, find_run, opened_record, print_json, resolve_target, site_of
 from orchestrator.cli.watching import watch_rows
-from orchestrator.connection import ConnectOptions, dry_run_lines
+from orchestrator.connection import dry_run_lines
 from orchestrator.errors import ConfigError
 from orchestrator.inventory import Target
 from orchestrator.launch import (
@@ -171,7 +171,7 @@ def launch(
     if dry_run:
         _print_dry_run(spec, target, as_json=as_json)
         return
-    site = Site(target, ConnectOptions(accept_new_host_key=accept_new_host_key))
+    site = Site(target, connect_options(accept_new_host_key=accept_new_host_key))
     with opened_record() as record:
         try:
             with push_progress("sending the trainer") as progress:

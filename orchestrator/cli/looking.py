@@ -29,6 +29,7 @@ from orchestrator.connection import attach_argv
 from orchestrator.errors import BlindError, Exit, GuestRefused, NotFound, OrchestratorError
 from orchestrator.inventory import Target
 from orchestrator.observe import RunTracker
+from orchestrator.observe.stream import PING_EVERY_S
 from orchestrator.operate import look
 from orchestrator.plot import plot_run
 from orchestrator.record import DiagnosisRow, Record, RunRow
@@ -211,9 +212,15 @@ def logs(
     pending = b""
     try:
         request["state_dir"] = site.state_dir
-        for message in site.client().iterate("tail", request):
-            if message["type"] == "log":
+        stream = site.client().watch(request, verb="tail")
+        while not stream.is_ended:
+            message = stream.read(PING_EVERY_S)
+            if message is None and not stream.is_ended:
+                stream.send("ping", {})
+            elif message is not None and message["type"] == "log":
                 pending = _write_log(pending + unpack_bytes(message["data"]), raw=raw)
+            elif message is not None and message["type"] == "end":
+                break
         if pending:
             _write_log(pending + b"\n", raw=raw)
     finally:

@@ -31,7 +31,7 @@ def size_text(count: float) -> str:
 def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json: bool) -> bool:
     request: dict[str, Any] = {"state_dir": site.state_dir, "run": row.name, "what": what, "keep": keep}
     (sizes,) = site.client().call("sizes", request, timeout_s=120.0)
-    items = sizes["items"]
+    items = [item for item in sizes["items"] if not item.get("kept")]
     total = sum(item["bytes"] for item in items)
     if not as_json:
         for item in items:

@@ -12,6 +12,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.context import (
     SETTINGS,
+    connect_options,
     find_run,
     load_playbook,
     opened_record,
@@ -19,7 +20,7 @@ from orchestrator.cli.context import (
     resolve_target,
     site_of,
 )
-from orchestrator.connection import ConnectOptions
+from orchestrator.connection import ShellOptions
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
 from orchestrator.record import Record, RunRow
@@ -48,7 +49,7 @@ def watch_rows(
     playbook: Path | None = None,
     acting: bool = True,
     show_log: bool = True,
-    options_: ConnectOptions | None = None,
+    options_: ShellOptions | None = None,
 ) -> Exit:
     """Watch until every run has ended; return the exit code.
 
@@ -109,7 +110,7 @@ def watch(
         dflashctl watch --host 10.1.2.6 --ct 200 --json
         dflashctl watch --host 10.1.2.6 --ct 200 --session dflash
     """
-    connect = ConnectOptions(accept_new_host_key=accept_new_host_key)
+    connect = connect_options(accept_new_host_key=accept_new_host_key)
     login = {"user": user, "port": port, "identity": identity, "state_dir": state_dir}
     if session is not None:
         target = resolve_target(host=host, ct=ct, container=container, known_hosts=known_hosts, **login)
@@ -130,7 +131,7 @@ def _rows(
     container: str | None,
     known_hosts: Path | None,
     login: dict[str, object],
-    connect: ConnectOptions,
+    connect: ShellOptions,
     playbook: Path | None,
 ) -> list[RunRow]:
     if host is None and ct is None and container is None:
@@ -153,7 +154,7 @@ def _rows(
 
 def _watch_session(site: Site, session: str, *, as_json: bool) -> Exit:
     """Look once at a foreign session: its scrollback, its GPUs, and a diagnosis of lower confidence."""
-    from orchestrator.classify import LogScanner, diagnose_text
+    from orchestrator.classify import LogScanner, diagnose_pane
     from orchestrator.observe.parse import gpus
 
     try:
@@ -167,7 +168,7 @@ def _watch_session(site: Site, session: str, *, as_json: bool) -> Exit:
     lines = [str(line) for line in capture["lines"]]
     scanner = LogScanner(truncated=True)
     scanner.feed("\n".join(lines).encode() + b"\n", 0)
-    diagnosis = diagnose_text(scanner.reading(), ended=bool(capture["dead"]))
+    diagnosis = diagnose_pane(scanner.reading(), is_dead=bool(capture["dead"]))
     reading = next((gpus(message) for message in messages if message["type"] == "gpu"), None)
     seen = [gpu_text(gpu) for gpu in reading.value] if isinstance(reading, Present) else []
     if as_json:

@@ -1,5 +1,6 @@
 """The way to where the runs live: shells over ssh and pct, and the guest at their end."""
 
+from orchestrator.connection.commands import attach_argv, dry_run_lines
 from orchestrator.connection.container import ContainerShell
 from orchestrator.connection.guest import GuestClient, GuestStream
 from orchestrator.connection.guestfile import Archive, GuestFile, build_guest, trainer_archive
@@ -24,8 +25,10 @@ __all__ = [
     "Shell",
     "ShellOptions",
     "Stream",
+    "attach_argv",
     "backoff",
     "build_guest",
+    "dry_run_lines",
     "host_shell",
     "open_shell",
     "trainer_archive",

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 LOG_PIECE_BYTES = 128 << 10
 METRICS_PIECE_BYTES = 64 << 10
-SMALL_FILES = ("heartbeat", "environment", "error", "result")
+# File name -> line type: a line of type "error" is the guest's own refusal.
+SMALL_FILES = {"heartbeat": "heartbeat", "environment": "environment", "error": "last_words", "result": "result"}
 
 Line = tuple[str, dict[str, Any]]
 
@@ -106,4 +107,4 @@ class AttemptFeed:
         self._stamps[name] = found
         value = files.read_json(Path(self._paths[name]))
         if value is not None:
-            yield name, self._with_value(value)
+            yield SMALL_FILES[name], self._with_value(value)

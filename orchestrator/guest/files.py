@@ -22,11 +22,16 @@ Stamp = tuple[int, int, int]
 
 def write_json(path: Path, fields: dict[str, Any], *, mode: int = 0o644) -> None:
     """Write an object so that a reader sees all of it or the old one, also after a power cut."""
+    write_text(path, json.dumps(fields), mode=mode)
+
+
+def write_text(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Write a text as `write_json` writes an object."""
     temp = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump(fields, file)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temp.replace(path)

@@ -54,11 +54,13 @@ class RunFeed:
         return bool(self.feeds) and not self.feeds[0].is_drained
 
     def follow(self, attempt: int | None, log_offset: int, metrics_offset: int) -> None:
-        """Begin again at `attempt` (None: the newest there is) with these offsets."""
+        """Begin again at `attempt` (None: the newest); a negative `log_offset` counts from the end."""
         self._attempts = self.run.attempts()
         first = attempt if attempt is not None else self.newest
         self.feeds = []
         if first is not None:
+            if log_offset < 0:
+                log_offset = max(0, files.size_of(self.run.attempt(first) / "log") + log_offset)
             self.feeds = [AttemptFeed(self.run, first, log_offset, metrics_offset)]
             self.feeds += [AttemptFeed(self.run, n) for n in self._attempts if n > first]
         self._sent = {}
@@ -69,7 +71,12 @@ class RunFeed:
         self._look_at_attempts()
         self._look_at_files()
         self._look_at_life(table)
-        yield from self._run_line(tags)
+        # That nothing lives is told after the last byte and exit.json: the near side must never see an end without its cause.
+        yield from self._run_line(tags, is_settled=False)
+        yield from self._attempt_lines()
+        yield from self._run_line(tags, is_settled=all(feed.is_drained for feed in self.feeds))
+
+    def _attempt_lines(self) -> Iterator[Line]:
         while self.feeds:
             feed = self.feeds[0]
             had_ended = feed.has_ended
@@ -135,11 +142,13 @@ class RunFeed:
         if lock.is_held(self.run.lock) != self._alive.lock_held:
             self.wants_scan = True
 
-    def _run_line(self, tags: set[str] | None) -> Iterator[Line]:
+    def _run_line(self, tags: set[str] | None, *, is_settled: bool) -> Iterator[Line]:
         if not self._is_alive_known:
             return
         spec = self._files.get("spec")
-        alive = self._alive.fields(session=bool(tags and str(self.run.path) in tags))
+        alive: dict[str, Any] | None = self._alive.fields(session=bool(tags and str(self.run.path) in tags))
+        if self._alive.is_gone and not is_settled:
+            alive = self._sent.get("alive")
         line = {
             "run": self.run.name,
             "attempts": self._attempts,
@@ -160,7 +169,9 @@ class RunFeed:
 
     def _is_only_workers(self, line: dict[str, Any]) -> bool:
         """Whether nothing changed but which processes there are, with the trainer among them."""
-        before = self._sent.get("alive", {})
+        before, alive = self._sent.get("alive"), line["alive"]
+        if not before or not alive:
+            return False
         trainer = (line["attempt_info"] or {}).get("trainer_pid")
-        same = {**line, "alive": {**line["alive"], "pids": before.get("pids")}} == self._sent
-        return same and trainer in line["alive"]["pids"] and trainer in before.get("pids", ())
+        same = {**line, "alive": {**alive, "pids": before["pids"]}} == self._sent
+        return same and trainer in alive["pids"] and trainer in before["pids"]

@@ -31,7 +31,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     """Answer `started`, or refuse."""
     del verb
     place = paths.run_dir(request, must_exist=False)
-    number, spec, env = _checked(request)
+    number, spec, env = _checked(place, request)
     if shutil.which("tmux") is None:
         raise Refusal("no_tmux", "there is no tmux in the container", TMUX_HINT)
     _check_space(place.path, request)
@@ -55,8 +55,8 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     link.send("started", fields)
 
 
-def _checked(request: wire.Message) -> tuple[int, dict[str, Any], dict[str, str]]:
-    number, spec, env = request.get("attempt"), request.get("spec"), request.get("env") or {}
+def _checked(place: RunDir, request: wire.Message) -> tuple[int, dict[str, Any], dict[str, str]]:
+    number, spec = request.get("attempt"), request.get("spec")
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise Refusal("bad_request", f"attempt: {number!r} is no attempt number; they count from 1")
     if not isinstance(spec, dict) or not _is_texts(spec.get("argv")) or not spec["argv"]:
@@ -64,11 +64,21 @@ def _checked(request: wire.Message) -> tuple[int, dict[str, Any], dict[str, str]
     for key in ("cwd", "checkpoint_dir"):
         if spec.get(key) is not None:
             spec[key] = str(paths.expand(spec[key], f"spec.{key}"))
+    if spec.get("config_toml") is not None and not asked.is_text(spec["config_toml"]):
+        raise Refusal("bad_request", "spec.config_toml: must be a text")
+    # null keeps the values that are there: a watch that relaunches never knew them.
+    kept = request.get("env") is None
+    env = files.read_json(place.path / "env") or {} if kept else request["env"]
+    update = _checked_env(request.get("env_update") or {}, "env_update")
+    return number, spec, {**_checked_env(env, "env"), **update}
+
+
+def _checked_env(env: object, key: str) -> dict[str, str]:
     if not isinstance(env, dict) or not _is_texts(list(env)) or not _is_texts(list(env.values())):
-        raise Refusal("bad_request", "env: must map names to texts")
+        raise Refusal("bad_request", f"{key}: must map names to texts")
     if any("=" in name or not name for name in env):
-        raise Refusal("bad_request", "env: a name is empty or holds '='")
-    return number, spec, env
+        raise Refusal("bad_request", f"{key}: a name is empty or holds '='")
+    return env
 
 
 def _is_texts(value: object) -> bool:
@@ -195,9 +205,11 @@ def _write_files(place: RunDir, number: int, spec: dict[str, Any], env: dict[str
     exits.reserve(directory)
     files.write_json(place.path / "env", dict(env), mode=0o600)
     spec = {**spec, "schema": wire.SCHEMA, "run": place.name, "attempt": number}
-    spec.setdefault("env_names", sorted(env))
+    spec["env_names"] = sorted(env)
     spec.setdefault("created_at", clock.now())
     spec["checkpoint_dir"] = spec.get("checkpoint_dir") or str(place.path / "checkpoints")
+    if spec.get("config_toml") is not None:
+        files.write_text(directory / "config.toml", spec["config_toml"])
     files.write_json(directory / "run.json", spec)
     files.write_json(place.path / "run.json", spec)
 

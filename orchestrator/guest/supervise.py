@@ -101,6 +101,8 @@ class Supervisor:
             "DFLASHCTL_CHECKPOINT_DIR": checkpoints,
             "PYTHONUNBUFFERED": "1",
         }
+        if spec.get("gpus") is not None:
+            ours["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in spec["gpus"])
         theirs = files.read_json(self.run.path / "env") or {}
         # The mark is ours whatever the env file says: without it the run's processes could not be found.
         return {**base, **ours, **theirs, processes.MARK: ours[processes.MARK]}

@@ -108,7 +108,8 @@ class Watch:
         """Begin (again) with a run at the offsets given."""
         feed = self.runs.setdefault(name, RunFeed(paths.RunDir(self.state, name)))
         attempt = asked.integer(where, "attempt", 0) or None
-        feed.follow(attempt, asked.integer(where, "log_offset", 0), asked.integer(where, "metrics_offset", 0))
+        log_offset = asked.integer(where, "log_offset", 0, low=-asked.LARGEST)
+        feed.follow(attempt, log_offset, asked.integer(where, "metrics_offset", 0))
 
     def _look_for_runs(self) -> None:
         found = files.stamp(self.state / "runs")

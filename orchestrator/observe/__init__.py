@@ -2,9 +2,10 @@
 
 from orchestrator.observe.host import container_state
 from orchestrator.observe.stream import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received
-from orchestrator.observe.tracker import RunTracker, Sighting
+from orchestrator.observe.tracker import NOT_LOOKED, RunTracker, Sighting
 
 __all__ = [
+    "NOT_LOOKED",
     "ContainerSeen",
     "ContainerStream",
     "Cursor",

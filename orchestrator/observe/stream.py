@@ -16,6 +16,7 @@ from orchestrator.wire import Message
 PING_EVERY_S = 5.0
 ASK_HOST_AFTER_S = 7.0
 SILENT_LIMIT_S = 25.0
+STEADY_S = 5.0  # a stream that lived so long was a good one
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
 
@@ -59,6 +60,8 @@ class Cursor:
 class GuestStream(Protocol):
     """The kept channel to `guest watch`."""
 
+    @property
+    def is_ended(self) -> bool: ...
     def send(self, kind: str, fields: Mapping[str, object]) -> None: ...
     def read(self, timeout_s: float) -> Message | None: ...
     def close(self) -> None: ...
@@ -124,16 +127,20 @@ class ContainerStream(threading.Thread):
             stream.close()
 
     def _pump(self, stream: GuestStream) -> None:
-        heard = pinged = self._clock.monotonic()
+        opened = heard = pinged = self._clock.monotonic()
         asked_host = False
         while not self._ending.is_set():
             message = stream.read(0.5)
             now = self._clock.monotonic()
             if message is not None:
-                heard, asked_host, self._failures = now, False, 0
+                heard, asked_host = now, False
+                if now - opened >= STEADY_S:
+                    self._failures = 0
                 self._out.put(Received(self._source.target_key, message))
                 if message["type"] == "bye":
                     raise BlindError(f"{self._source.target_key}: the guest ended: {message.get('reason')}")
+            if message is None and stream.is_ended:
+                raise BlindError(f"{self._source.target_key}: the guest's stream ended")
             if now - pinged >= PING_EVERY_S:
                 stream.send("ping", {})
                 pinged = now

@@ -26,6 +26,7 @@ from orchestrator.types import (
 from orchestrator.wire import Message, unpack_bytes
 
 _STEP_WINDOW = 50
+NOT_LOOKED = Blind("not looked yet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +72,15 @@ class RunTracker:
         # After a cut the rest of an attempt that ended meanwhile comes before the newest one's.
         self._previous: AttemptView | None = None
         self.spec: dict[str, Any] | None = None
-        self.liveness: Reading[Liveness] = Blind("not looked yet")
-        self.gpus: Reading[tuple[Gpu, ...]] = Blind("not looked yet")
+        self.liveness: Reading[Liveness] = NOT_LOOKED
+        self.gpus: Reading[tuple[Gpu, ...]] = NOT_LOOKED
         self.stop: dict[str, Any] | None = None
         self.checkpoint_step: int | None = None
         self.container: str | None = None
         self.container_identity: tuple[Any, Any] | None = None
         self.disk_free_bytes: int | None = None
         self.looked_at: datetime | None = None
+        self.is_synced = False  # everything up to the present has come since the stream was opened
         self.clock_skew_s: float = 0.0
 
     @property
@@ -89,6 +91,7 @@ class RunTracker:
 
     def lost(self, reason: str) -> None:
         """The stream broke: nothing is known of the present, and what was known stays as the past."""
+        self.is_synced = False
         self.liveness = Blind(reason)
         self.gpus = Blind(reason)
 
@@ -112,7 +115,9 @@ class RunTracker:
 
     def _apply_run(self, message: Message) -> Sighting:
         self.spec = message.get("spec") or self.spec
-        self.liveness = parse.reading(message.get("alive"), parse.liveness, "the run's liveness")
+        if message.get("alive") is not None:
+            self.liveness = parse.reading(message["alive"], parse.liveness, "the run's liveness")
+            self.is_synced = True
         self.stop = message.get("stop")
         self.checkpoint_step = message.get("checkpoint_step")
         newest = message.get("attempt")
@@ -136,7 +141,7 @@ class RunTracker:
             return self._apply_heartbeat(view, value, now)
         if kind == "exit":
             view.exit = parse.reading(value, parse.exit_record, "exit.json")
-        elif kind == "error":
+        elif kind == "last_words":
             view.last_words = parse.reading(value, parse.last_words, "error.json")
         elif kind == "result":
             view.result = parse.reading(value, dict, "result.json")

@@ -118,8 +118,8 @@ class Watcher:
                     if message["type"] == "hello":
                         run.container("running")
                 case Lost(error=error, retry_in_s=retry_in_s):
-                    run.lost(str(error))
-                    logger.info("stream lost", extra={"target": observation.target, "retry_in_s": retry_in_s})
+                    run.lost(str(error), now)
+                    logger.info("stream of %s lost, next try in %.1f s: %s", observation.target, retry_in_s, error)
                 case ContainerSeen(state=state):
                     run.container(state)
 
@@ -173,7 +173,7 @@ class Watcher:
         if view is None or closed:
             raise ActRefused("; ".join(closed) or "no attempt seen")
         attempt = view.number + 1
-        run.emit("act", self._clock.now(), f"relaunching as attempt {attempt}: {decision.reason}")
+        run.emit("act", self._clock.now(), f"relaunching as attempt {attempt}")
         started = self._actor.start(
             site.client(),
             run.row.id,

@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
 from orchestrator.errors import Exit
-from orchestrator.observe import Cursor, RunTracker, Sighting
+from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
 from orchestrator.playbook import Playbook
 from orchestrator.record import Record, RunRow
 from orchestrator.types import (
@@ -20,7 +20,6 @@ from orchestrator.types import (
     Diagnosis,
     Evidence,
     FailureClass,
-    History,
     Present,
     RunState,
     Snapshot,
@@ -70,6 +69,7 @@ class RunWatch:
         self._log_partial = b""
         self._shown: dict[int, int] = {}  # how much of each attempt's log was shown, by this watch or one before it
         self._saved_at: datetime | None = None
+        self._blind_reason: str | None = None
 
     # -- taking in
 
@@ -91,9 +91,12 @@ class RunWatch:
         if message["type"] == "gpu" and self._attempt is not None and isinstance(self.tracker.gpus, Present):
             self._record.add_gpus(self.row.id, self._attempt, self.tracker.gpus.value, now)
 
-    def lost(self, reason: str) -> None:
-        """The stream broke."""
+    def lost(self, reason: str, now: datetime) -> None:
+        """The stream broke; told here only before the first look, afterwards the diagnosis tells it."""
         self.tracker.lost(reason)
+        if self.tracker.view is None and reason != self._blind_reason:
+            self._blind_reason = reason
+            self.emit("blind", now, f"could not look: {reason}; this says nothing about the run", level=Level.WARNING)
 
     def container(self, state: str | None) -> None:
         """The host said what the container is doing."""
@@ -147,7 +150,7 @@ class RunWatch:
     def turn(self, now: datetime, latest: Snapshot | None = None) -> Decision | None:
         """Diagnose and decide; return the decision if it is an act that is due now."""
         snapshot = latest or self.tracker.snapshot(now)
-        if snapshot is None or self.busy:
+        if snapshot is None or self.busy or (not self.tracker.is_synced and self.tracker.liveness == NOT_LOOKED):
             return None
         limits = self.playbook.limits_for(self.tracker.median_step_s)
         diagnosis = diagnose(snapshot, limits)
@@ -230,9 +233,8 @@ class RunWatch:
         self.emit(kind, now, f"{title} - {diagnosis.summary}", level=level, detail=detail)
 
     def _decide(self, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
-        past = self._record.history(self.row.id)
-        history = History(attempts=tuple(a for a in past.attempts if a.attempt < snapshot.attempt))
-        decision = decide(diagnosis, self.playbook, history, snapshot, now, random.random())
+        history = self._record.history(self.row.id)
+        decision = decide(diagnosis, self.playbook, history, snapshot, now, random.uniform(-1.0, 1.0))
         if decision.kind is ActKind.NONE:
             return
         self.decision = decision

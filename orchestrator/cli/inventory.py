@@ -1,0 +1,128 @@
+"""inventory list, check, scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import typer
+from rich.table import Table
+
+from orchestrator.cli import options
+from orchestrator.cli.context import SETTINGS, connect_options, load_inventory, print_json, resolve_target
+from orchestrator.connection import host_shell
+from orchestrator.errors import Exit, OrchestratorError
+from orchestrator.inventory import Container, Inventory, Target, resolve
+from orchestrator.inventory.scan import Answer, render, scan
+from orchestrator.site import Site
+
+app = typer.Typer(help="Hosts and containers, from YAML files.", no_args_is_help=True)
+
+SCAN_TIMEOUT_S = 30.0
+
+
+@app.command("list")
+def list_() -> None:
+    """Print the inventory in use.
+
+    Examples:
+
+        dflashctl inventory list
+        dflashctl --inventory ./inventory inventory list
+    """
+    found = load_inventory()
+    if not found.containers and not found.hosts:
+        SETTINGS.out.print(
+            "the inventory is empty; `dflashctl inventory scan --host ADDRESS` prints entries for ./inventory/", markup=False
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for title in ("CONTAINER", "HOST", "CT", "GPUS", "PYTHON", "CONFIG"):
+        table.add_column(title)
+    for name, entry in sorted(found.containers.items()):
+        gpus = ",".join(map(str, entry.gpus)) if entry.gpus is not None else "all"
+        table.add_row(name, entry.host, str(entry.ct or "-"), gpus, entry.python, entry.config or "-")
+    SETTINGS.out.print(table)
+    for name, host in sorted(found.hosts.items()):
+        SETTINGS.out.print(f"host {name}: {host.address}", markup=False)
+
+
+def _check(inventory: Inventory, entry: Container) -> tuple[str, bool, str]:
+    try:
+        site = Site(resolve(inventory, container=entry.name))
+        try:
+            hello = site.hello
+        finally:
+            site.close()
+    except OrchestratorError as error:
+        return entry.name, False, str(error)
+    tmux = hello.get("tmux") or "missing: apt install tmux"
+    return entry.name, bool(hello.get("tmux")), f"python {hello['python']}, tmux {tmux}, {hello['free_bytes'] / 2**30:.0f} GiB free"
+
+
+@app.command()
+def check(
+    name: options.RunName = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check the files, then reach every container (or the one named) at once.
+
+    Examples:
+
+        dflashctl inventory check
+        dflashctl inventory check trainer
+    """
+    found = load_inventory()
+    if name is not None:
+        resolve(found, container=name)
+    entries = [entry for entry in found.containers.values() if name in (None, entry.name)]
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        rows = list(pool.map(lambda entry: _check(found, entry), entries))
+    if as_json:
+        print_json({"containers": [{"name": n, "ok": ok, "text": text} for n, ok, text in rows]})
+    else:
+        for container, is_good, text in rows:
+            SETTINGS.out.print(f"{'ok  ' if is_good else 'FAIL'} {container}: {text}", markup=False)
+        SETTINGS.out.print(f"{len(found.hosts)} hosts, {len(found.containers)} containers: the files are right", markup=False)
+    raise typer.Exit(Exit.OK if all(ok for _, ok, _ in rows) else Exit.NOT_READY)
+
+
+@app.command("scan")
+def scan_(
+    host: options.Host = None,
+    user: options.User = None,
+    port: options.Port = None,
+    identity: options.Identity = None,
+    known_hosts: options.KnownHosts = None,
+    accept_new_host_key: options.AcceptKey = False,
+) -> None:
+    """Ask a live host for its containers and GPUs, and print an inventory entry.
+
+    Examples:
+
+        dflashctl inventory scan --host 10.1.2.6 > inventory/pve.yaml
+        dflashctl inventory scan --host local
+    """
+    target = resolve_target(
+        host=host or "local", known_hosts=known_hosts, user=user, port=port, identity=identity
+    )
+    shell = host_shell(target, options=connect_options(accept_new_host_key=accept_new_host_key))
+
+    def ask(argv: Sequence[str]) -> Answer:
+        result = shell.run(tuple(argv), timeout_s=SCAN_TIMEOUT_S)
+        return Answer(
+            exit_code=result.exit_code,
+            stdout=result.stdout.decode("utf-8", "replace"),
+            stderr=result.stderr.decode("utf-8", "replace"),
+        )
+
+    try:
+        text = render(_host_only(target), scan(ask, _host_only(target)))
+    finally:
+        shell.close()
+    typer.echo(text, nl=False)
+
+
+def _host_only(target: Target) -> Target:
+    return replace(target, ct=None)
