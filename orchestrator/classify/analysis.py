@@ -161,9 +161,10 @@ class Analysis:
             return self._continue(state, number, state.current, body)
         if not _ALONE.match(body):
             return False
-        self._take_exception(
-            state, number, self._found(state, number, match.match_exception(body), body, offset)
-        )
+        found = self._found(state, number, match.match_exception(body), body, offset)
+        # Without frames it may be a sentence about an error that was survived.
+        found.weak = found.weak or found.signature is match.UNKNOWN_EXCEPTION
+        self._take_exception(state, number, found)
         return True
 
     def _take_exception(self, state: RankState, number: int | None, found: Found) -> None:
