@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.record.rows import ActionRow, AttemptRow, DiagnosisRow, GpuRow, MetricRow, RunRow
+from orchestrator.record.rows import ActionRow, AttemptRow, DiagnosisRow, GpuRow, RunRow
 from orchestrator.types import Evidence, FailureClass, PastAttempt, Role, RunState
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         DiagnosisEntry,
         EvidenceLine,
         GpuSample,
-        MetricSample,
         Run,
     )
 
@@ -164,23 +163,6 @@ def to_action(action: Action) -> ActionRow:
         outcome=action.outcome,
         outcome_at=action.outcome_at,
         error=action.error,
-    )
-
-
-def to_metric(sample: MetricSample) -> MetricRow:
-    """Freeze a metric sample."""
-    return MetricRow(
-        run_id=sample.run_id,
-        attempt=sample.attempt,
-        kind=sample.kind,
-        step=sample.step,
-        at=sample.at,
-        loss=sample.loss,
-        tokens_per_s=sample.tokens_per_s,
-        step_s=sample.step_s,
-        lr=sample.lr,
-        grad_norm=sample.grad_norm,
-        acceptance_length=sample.acceptance_length,
     )
 
 

@@ -166,9 +166,9 @@ class Record:
         lines = list(rows)
         return self._database.write(lambda s: samples.add_metrics(s, run_id, attempt, lines, now))
 
-    def metrics(self, run_id: int) -> list[MetricRow]:
-        """Return the kept metrics, by attempt and step."""
-        return self._database.read(lambda s: [convert.to_metric(m) for m in samples.metrics(s, run_id)])
+    def metrics(self, run_id: int, attempt: int | None = None) -> list[MetricRow]:
+        """Return the kept metrics, by attempt and step; of one attempt if it is given."""
+        return self._database.read(lambda s: samples.metrics(s, run_id, attempt))
 
     def add_gpus(self, run_id: int, attempt: int, gpus: Iterable[Gpu], now: datetime) -> int:
         """Keep GPU readings, one a GPU every 10 s at most; return how many."""

@@ -26,7 +26,8 @@ class UtcDateTime(TypeDecorator[datetime]):
         """Give the aware time back."""
         if value is None:
             return None
-        return datetime.strptime(value, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
+        # Python 3.10's fromisoformat does not know the Z; strptime is ten times slower.
+        return datetime.fromisoformat(value[:-1]).replace(tzinfo=timezone.utc)
 
 
 class Base(DeclarativeBase):

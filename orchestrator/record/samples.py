@@ -10,6 +10,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from orchestrator.record import thinning
 from orchestrator.record.models import CursorEntry, GpuSample, MetricSample, Run
+from orchestrator.record.rows import MetricRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -70,10 +71,15 @@ def _drop(session: Session, where: tuple[int, int, str], steps: set[int]) -> Non
         )
 
 
-def metrics(session: Session, run_id: int) -> Sequence[MetricSample]:
-    """Return the kept metrics, by attempt and step."""
-    query = select(MetricSample).where(MetricSample.run_id == run_id)
-    return session.scalars(query.order_by(MetricSample.attempt, MetricSample.step, MetricSample.kind)).all()
+def metrics(session: Session, run_id: int, attempt: int | None) -> list[MetricRow]:
+    """Return the kept metrics, by attempt and step; of one attempt if it is given."""
+    # Columns, not entities: there may be 100,000 rows.
+    table = MetricSample.__table__
+    query = select(table).where(table.c.run_id == run_id)
+    if attempt is not None:
+        query = query.where(table.c.attempt == attempt)
+    found = session.execute(query.order_by(table.c.attempt, table.c.step, table.c.kind))
+    return [MetricRow(**row) for row in found.mappings()]
 
 
 def add_gpus(session: Session, run_id: int, attempt: int, gpus: Iterable[Gpu], now: datetime) -> int:

@@ -95,6 +95,7 @@ def test_a_line_that_is_sent_twice_is_kept_once(record: Record, run: int) -> Non
     assert record.add_metrics(run, 1, lines(25, 60), NOW) == 10
     assert record.add_metrics(run, 2, lines(40, 45), NOW) == 5
     assert [m.step for m in record.metrics(run)] == [*range(60), *range(40, 45)]
+    assert [m.step for m in record.metrics(run, 2)] == [*range(40, 45)]
 
 
 def test_an_evaluation_at_a_training_step_is_kept_beside_it(record: Record, run: int) -> None:
