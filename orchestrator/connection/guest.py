@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,9 @@ _NO_PYTHON = re.compile(
     r"^(?:/usr/bin/)?env: (?P<quote>\W*)(?P<program>[^'\u2019:]*)\W*: (?P<why>.+)$", re.MULTILINE
 )
 _NO_FILE = re.compile(r"can't (open file|find '__main__' module)|zipimport|not a Zip file", re.IGNORECASE)
+
+# The message that ends an answer. LXC 5 reports 0 for a killed command, so an exit code alone proves nothing.
+_LAST = {"look": "end", "tail": "end", "capture": "end", "watch": "bye"}
 
 Progress = Callable[[int, int], None]
 
@@ -150,7 +154,8 @@ class GuestClient:
             ) from cause
         if messages and messages[-1]["type"] == "error":
             raise refusal(self.name, messages[-1])
-        if result.exit_code != 0 or not messages:
+        last = messages[-1]["type"] if messages else None
+        if result.exit_code != 0 or last is None or last != _LAST.get(verb, last):
             raise _crash(self.name, verb, result.exit_code, result.stderr_text())
         return messages
 
@@ -179,7 +184,8 @@ class GuestStream:
         self._forget = forget
         self._encoder = Encoder()
         self._decoder = Decoder()
-        self._has_spoken = False
+        self._send_lock = threading.Lock()  # the lines are numbered: they must leave in that order
+        self._last = ""
         self.is_ended = False
 
     def send(self, kind: str, fields: Mapping[str, Any] | None = None) -> None:
@@ -188,7 +194,8 @@ class GuestStream:
         Raises:
             BlindError: The channel broke.
         """
-        self._stream.send(self._encoder.encode(kind, fields))
+        with self._send_lock:
+            self._stream.send(self._encoder.encode(kind, fields))
 
     def close_stdin(self) -> None:
         """End the guest's input, on which it ends itself."""
@@ -217,7 +224,7 @@ class GuestStream:
         except WireError as cause:
             hint = _last_words(self._stream.stderr_tail())
             raise GuestError(f"{self._name}: guest {self._verb}: {cause}", hint=hint) from cause
-        self._has_spoken = True
+        self._last = message["type"]
         if message["type"] == "error":
             raise refusal(self._name, message)
         return message
@@ -225,7 +232,7 @@ class GuestStream:
     def _end(self) -> None:
         self.is_ended = True
         code, stderr = self._stream.exit_code, self._stream.stderr_tail()
-        if code != 0 or not self._has_spoken:
+        if code != 0 or self._last not in _LAST.values():
             self._forget()
             raise _crash(self._name, self._verb, code, stderr)
 
@@ -248,7 +255,7 @@ def _crash(name: str, verb: str, exit_code: int | None, stderr: str) -> GuestErr
     if exit_code in (126, 127) and (match := _NO_PYTHON.search(stderr)):
         return not_started(name, match["program"], match["why"])
     how = "an unknown exit code" if exit_code is None else f"exit code {exit_code}"
-    return GuestError(f"{name}: guest {verb} ended with {how} and no answer", hint=_last_words(stderr))
+    return GuestError(f"{name}: guest {verb} ended with {how} and no whole answer", hint=_last_words(stderr))
 
 
 def _last_words(stderr: str) -> str | None:

@@ -41,7 +41,7 @@ class HostShell:
         """See `Shell.run`."""
         words = check_argv(argv)
         started = time.monotonic()
-        pump = self._start(words, started + timeout_s)
+        pump = self._start(words, timeout_s)
         try:
             pump.feed(stdin)
             code = pump.drain()
@@ -60,8 +60,9 @@ class HostShell:
         finally:
             pump.lease.release()
 
-    def _start(self, words: tuple[str, ...], deadline: float) -> _Pump:
+    def _start(self, words: tuple[str, ...], timeout_s: float) -> _Pump:
         lease = self._connections.lease(self._login)
+        deadline = time.monotonic() + timeout_s  # connecting has limits of its own
         try:
             _exec(lease, command_line(words), min(START_S, deadline - time.monotonic()))
         except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import threading
 import time
@@ -40,7 +41,7 @@ class LocalShell:
                 stdout, stderr = _drain(process, started + timeout_s)
                 process.wait(max(0.0, started + timeout_s - time.monotonic()))
             except (TimeoutError, subprocess.TimeoutExpired) as cause:
-                process.kill()
+                _kill(process)
                 raise CommandTimeout(
                     f"{self.name}: no answer within {timeout_s:g} s to {summary(words)}"
                 ) from cause
@@ -85,6 +86,12 @@ def _start(words: tuple[str, ...], stdin: int | None) -> subprocess.Popen[bytes]
         start_new_session=True,  # a Ctrl-C meant for dflashctl must not reach it
         bufsize=0,
     )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill it with its children, such as pct's lxc-attach; its session is its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _not_started(words: tuple[str, ...], cause: OSError, duration_s: float) -> Result:
@@ -244,11 +251,11 @@ class LocalStream:
     def close(self) -> None:
         """See `Stream.close`; a program that does not end by itself within 2 s is killed."""
         self.close_stdin()
-        self._reap()
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
         self._selector.close()
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 close_quietly(pipe)
+        self._reap()
+        if self._process.poll() is None:
+            _kill(self._process)
+            self._process.wait()

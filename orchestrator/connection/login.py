@@ -190,4 +190,5 @@ def known_hosts_files(explicit: str | None, config: Mapping[str, Any]) -> list[P
         return [Path(explicit).expanduser()]
     named = str(config.get("userknownhostsfile", DEFAULT_KNOWN_HOSTS)).split()
     system = str(config.get("globalknownhostsfile", SYSTEM_KNOWN_HOSTS)).split()
-    return [Path(name).expanduser() for name in named + system]
+    names = [name for name in named if name.lower() != "none"] or [DEFAULT_KNOWN_HOSTS]
+    return [Path(name).expanduser() for name in names + system]

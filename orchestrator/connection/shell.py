@@ -87,7 +87,7 @@ class Shell(Protocol):
         """Run to the end and return how it ended; a non-zero exit code is a result, not an error.
 
         Raises:
-            CommandTimeout: No end within `timeout_s`; it may still be running there.
+            CommandTimeout: No end within `timeout_s` of its start; it may still be running there.
             BlindError: The way there broke; the subclass says how.
             ValueError: A word holds a NUL.
         """

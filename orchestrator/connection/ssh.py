@@ -6,6 +6,7 @@ checks no host key, sends no keep-alive, sets no timeout, and may forward the ag
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 import time
@@ -18,6 +19,7 @@ from paramiko.auth_strategy import AuthFailure
 
 from orchestrator.connection import knownhosts, sshconfig
 from orchestrator.connection.login import HostKeyPolicy, KeyStrategy, known_hosts_files
+from orchestrator.connection.proxy import Proxy
 from orchestrator.connection.translate import translate, translating
 from orchestrator.errors import HostDenied, HostUnreachable
 
@@ -32,6 +34,9 @@ AUTH_TIMEOUT_S = 15
 CHANNEL_TIMEOUT_S = 10
 KEEPALIVE_S = 15.0  # ask after this much silence
 ANSWER_S = 5.0  # and drop the link after this much more
+
+# paramiko logs a traceback for every dropped link, which Python prints when nobody has set up logging.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +99,7 @@ class SshConnection:
         self._sockets: list[_Counted] = []
         self._closed = threading.Event()
         self._strategies: list[KeyStrategy] = []
+        self._proxies: list[Proxy] = []
         with translating(login.name):
             self._link = self._build()
             self._open()
@@ -135,9 +141,11 @@ class SshConnection:
         while isinstance(link, fabric.Connection):
             link.client.close()
             link = link.gateway
+        while self._proxies:
+            self._proxies.pop().close()
 
     def _build(self) -> fabric.Connection:
-        config = sshconfig.load(self.login.options.ssh_config)
+        config = sshconfig.load(self.login.options.ssh_config, _as_config(self.login.host))
         gateway: Any = None
         for hop in self.login.jumps:
             gateway = self._connection(hop, config, gateway)
@@ -180,11 +188,13 @@ class SshConnection:
             "channel_timeout": CHANNEL_TIMEOUT_S,
             "transport_factory": lambda sock, **kwargs: self._transport_over(sock, policy, **kwargs),
         }
+        if isinstance(link.gateway, str):
+            link.open_gateway = lambda: self._proxy(link.gateway)
         if isinstance(link.gateway, fabric.Connection) and "auth_strategy" not in link.gateway.connect_kwargs:
             self._harden(link.gateway, None)
 
     def _transport_over(self, sock: Any, policy: HostKeyPolicy, **kwargs: Any) -> paramiko.Transport:  # noqa: ANN401
-        if isinstance(sock, socket.socket):
+        if isinstance(sock, socket.socket) and sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         counted = _Counted(sock)
         self._sockets.append(counted)
@@ -193,6 +203,10 @@ class SshConnection:
         security.key_types = policy.prefer(tuple(security.key_types))
         return transport
 
+    def _proxy(self, command: str) -> socket.socket:
+        self._proxies.append(Proxy(command))
+        return self._proxies[-1].near
+
     def _open(self) -> None:
         try:
             self._link.open()
@@ -200,6 +214,12 @@ class SshConnection:
         except paramiko.AuthenticationException as cause:
             self._shut()
             raise self._denied(cause) from cause
+        except (paramiko.SSHException, OSError, EOFError) as cause:
+            said = self._proxies[0].last_words() if self._proxies else None
+            self._shut()
+            if said is None:
+                raise
+            raise HostUnreachable(f"{self.login.name}: its ProxyCommand ended: {said}") from cause
         except BaseException:
             self._shut()
             raise
@@ -239,3 +259,11 @@ class SshConnection:
 def _check_login(transport: paramiko.Transport) -> None:
     if not transport.is_authenticated():
         raise paramiko.AuthenticationException("the host wants one more factor than a key")
+
+
+def _as_config(host: Host) -> str:
+    """Return the host's own values as ssh config, so that they stand in a ProxyCommand's %p and %r too."""
+    lines = [f"Host {host.address}"]
+    lines += [f"Port {host.port}"] if host.port is not None else []
+    lines += [f"User {host.user}"] if host.user is not None else []
+    return "\n".join(lines)

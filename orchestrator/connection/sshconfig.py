@@ -15,8 +15,10 @@ MAX_DEPTH = 16  # OpenSSH's own
 SYSTEM = Path("/etc/ssh/ssh_config")
 
 
-def load(path: Path | None = None) -> fabric.Config:
+def load(path: Path | None = None, ahead: str = "") -> fabric.Config:
     """Return fabric's configuration over one ssh config, or over the user's and then the system's.
+
+    `ahead` is ssh config that wins over both, as options do over files.
 
     fabric's own files and environment variables are left out: they can hold passwords and switch checks off.
 
@@ -24,7 +26,7 @@ def load(path: Path | None = None) -> fabric.Config:
         ConfigError: The ssh config is not readable.
     """
     paths = [path] if path is not None else [Path("~/.ssh/config").expanduser(), SYSTEM]
-    text = "\nHost *\n".join(expand(each) for each in paths)
+    text = "\nHost *\n".join([ahead, *(expand(each) for each in paths)])
     with translating(str(paths[0])):
         config = paramiko.SSHConfig.from_text(text)
     return fabric.Config(overrides={"user": "root"}, ssh_config=config, lazy=True)

@@ -136,10 +136,10 @@ BROKEN = [
     (result(127, err=b"env: /opt/python3: No such file or directory\n"), "guest_python"),
     (
         result(1, err=b"Traceback\nKeyError: 'x'\n"),
-        "ended with exit code 1 and no answer; it said: KeyError: 'x'",
+        "ended with exit code 1 and no whole answer; it said: KeyError: 'x'",
     ),
     (result(None), "an unknown exit code"),
-    (result(0), "exit code 0 and no answer"),
+    (result(0), "exit code 0 and no whole answer"),
     (result(0, b"Welcome to this host\n"), "not JSON"),
     (result(0, lines({"type": "a"}) + lines({"type": "b"})), "line 0 where 1 was due"),
     (result(0, lines({"type": "a"}).replace(b'"schema":1', b'"schema":2')), "schema 2"),
@@ -176,8 +176,9 @@ def test_a_stream_gives_messages_until_its_end():
     [
         (result(0, b"motd\n"), "not JSON"),
         (result(0, lines({"type": "a"})[:-5]), "cut short"),
-        (result(1, err=b"boom\n"), "exit code 1 and no answer; it said: boom"),
-        (result(0), "no answer"),
+        (result(1, err=b"boom\n"), "exit code 1 and no whole answer; it said: boom"),
+        (result(0), "no whole answer"),
+        (result(0, lines({"type": "hello"})), "no whole answer"),
         (result(None, lines({"type": "a"})), "unknown exit code"),
     ],
 )
