@@ -1,21 +1,24 @@
 """The only module that changes the world: start an attempt, stop a run. Intent is recorded before each act.
 
-Every act is idempotent: the attempt number is the fencing token, so a repeated start is refused by the guest and a
-repeated stop finds nothing left.
+Every act is idempotent: the attempt number is the fencing token, so a repeated start is refused by the
+guest and a repeated stop finds nothing left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.clock import Clock, timestamp
 from orchestrator.errors import BlindError, GuestRefused, RunAlive
 from orchestrator.launch import RunSpec, start_request
-from orchestrator.record import Record
 from orchestrator.types import Blind, Gpu, Present, Reading, Snapshot
-from orchestrator.wire import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.record import Record
+    from orchestrator.wire import Message
 
 START_TIMEOUT_S = 60.0
 _REFUSED_AS_ALIVE = frozenset({"run_alive", "attempt_exists"})
@@ -24,7 +27,9 @@ _REFUSED_AS_ALIVE = frozenset({"run_alive", "attempt_exists"})
 class Client(Protocol):
     """What acting needs of the guest."""
 
-    def call(self, verb: str, request: Mapping[str, object], *, timeout_s: float) -> list[Message]: ...
+    def call(self, verb: str, request: Mapping[str, object], *, timeout_s: float) -> list[Message]:
+        """Ask once."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +55,15 @@ def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates)
     if isinstance(snapshot.result, Present):
         reasons.append("it has finished: result.json is there")
     if snapshot.disk_free_bytes is not None and snapshot.disk_free_bytes < gates.min_free_bytes:
-        reasons.append(
-            f"{snapshot.disk_free_bytes / 2**20:.0f} MiB free on the run's disk, under {gates.min_free_bytes / 2**20:.0f} MiB"
-        )
+        free, floor = snapshot.disk_free_bytes / 2**20, gates.min_free_bytes / 2**20
+        reasons.append(f"{free:.0f} MiB free on the run's disk, under {floor:.0f} MiB")
     reasons.extend(_gpu_reasons(snapshot.gpus, gpus, gates.gpu_floor_bytes))
     return tuple(reasons)
 
 
-def _gpu_reasons(reading: Reading[tuple[Gpu, ...]], wanted: tuple[int, ...] | None, floor_bytes: int) -> list[str]:
+def _gpu_reasons(
+    reading: Reading[tuple[Gpu, ...]], wanted: tuple[int, ...] | None, floor_bytes: int
+) -> list[str]:
     if not isinstance(reading, Present):
         # A run that names no GPUs may well be on CPUs; one that names some must see them free.
         return [f"GPUs {list(wanted)} cannot be read"] if wanted else []
@@ -114,7 +120,12 @@ class Actor:
             unless_stopped=by == "watch",
         )
         kind = "launch" if attempt == 1 else "relaunch"
-        intent = {"attempt": attempt, "argv": request["spec"]["argv"], "changes": dict(changes or {}), "rung": rung}
+        intent = {
+            "attempt": attempt,
+            "argv": request["spec"]["argv"],
+            "changes": dict(changes or {}),
+            "rung": rung,
+        }
         action = self._record.intend(run_id, attempt, kind, reason, intent, self._clock.now())
         try:
             answer = client.call("start", request, timeout_s=START_TIMEOUT_S)
@@ -129,13 +140,28 @@ class Actor:
         started = next(message for message in answer if message["type"] == "started")
         now = self._clock.now()
         self._record.save_attempt(
-            run_id, attempt, started_at=now, by=by, rung=rung, changes=dict(changes or {}), session=started.get("session")
+            run_id,
+            attempt,
+            started_at=now,
+            by=by,
+            rung=rung,
+            changes=dict(changes or {}),
+            session=started.get("session"),
         )
         self._record.outcome(action, "started", now)
         return started
 
     def stop(
-        self, client: Client, run_id: int | None, run: str, *, state_dir: str, attempt: int, by: str, reason: str, grace_s: float
+        self,
+        client: Client,
+        run_id: int | None,
+        run: str,
+        *,
+        state_dir: str,
+        attempt: int,
+        by: str,
+        reason: str,
+        grace_s: float,
     ) -> Message:
         """End every process of the run and return the guest's `stopped` message; idempotent.
 
@@ -147,7 +173,13 @@ class Actor:
         if run_id is not None:
             intent = {"by": by, "grace_s": grace_s}
             action = self._record.intend(run_id, attempt, "stop", reason, intent, self._clock.now())
-        request: dict[str, Any] = {"state_dir": state_dir, "run": run, "by": by, "reason": reason, "grace_s": grace_s}
+        request: dict[str, Any] = {
+            "state_dir": state_dir,
+            "run": run,
+            "by": by,
+            "reason": reason,
+            "grace_s": grace_s,
+        }
         try:
             answer = client.call("stop", request, timeout_s=grace_s + 60.0)
         except (GuestRefused, BlindError) as error:

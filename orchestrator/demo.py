@@ -1,7 +1,7 @@
-"""The main job on this machine, whole: a drafter trains, crashes with the FX-trace error, and is brought back.
+"""The main job on this machine: a drafter trains, crashes with the FX-trace error, and is brought back.
 
-Everything is the ordinary path over `--host local`; only the failure is asked for. It checks what it shows: each step
-that did not happen is an error, so the demo cannot pass by looking right.
+Everything is the ordinary path over `--host local`; only the failure is asked for. It checks what it shows:
+each step that did not happen is an error, so the demo cannot pass by looking right.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ import importlib.util
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.clock import Clock
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.inventory import Target
 from orchestrator.launch import RunSpec
@@ -23,8 +21,13 @@ from orchestrator.observe.parse import exit_record
 from orchestrator.operate import Operator, Progress, look
 from orchestrator.plot import plot_run
 from orchestrator.record import DiagnosisRow, Record, RunRow
-from orchestrator.site import Site
 from orchestrator.types import FailureClass, Present
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from orchestrator.clock import Clock
+    from orchestrator.site import Site
 
 RUN = "demo"
 INJECTION = {"tiny": "fx-trace@120", "fast": "fx-trace@25"}
@@ -51,7 +54,9 @@ def prepare(out: Path) -> Target:
         OrchestratorError: torch is not installed beside dflashctl.
     """
     if importlib.util.find_spec("torch") is None:
-        raise OrchestratorError("the demo trains for real and needs torch", hint="pip install 'dflashctl[trainer,plot]'")
+        raise OrchestratorError(
+            "the demo trains for real and needs torch", hint="pip install 'dflashctl[trainer,plot]'"
+        )
     return Target(python=sys.executable, guest_python=sys.executable, state_dir=str(out.resolve() / "state"))
 
 
@@ -68,7 +73,9 @@ def clear(out: Path, site: Site, clock: Clock) -> None:
         (out / name).unlink(missing_ok=True)
 
 
-def launch(site: Site, record: Record, clock: Clock, config: str, playbook: str, progress: Progress | None) -> RunRow:
+def launch(
+    site: Site, record: Record, clock: Clock, config: str, playbook: str, progress: Progress | None
+) -> RunRow:
     """Launch attempt 1 with the failure asked for."""
     spec = RunSpec(run=RUN, python=sys.executable, config=config, inject=(INJECTION[config],))
     return Operator(site, record, clock).launch(spec, {}, playbook=playbook, progress=progress).row
@@ -111,7 +118,9 @@ def _missing(what: str, record: Record, row: RunRow) -> OrchestratorError:
 
 
 def _evidence(diagnosis: DiagnosisRow) -> str:
-    return next((item.text for item in diagnosis.evidence if item.offset is not None), diagnosis.evidence[0].text)
+    return next(
+        (item.text for item in diagnosis.evidence if item.offset is not None), diagnosis.evidence[0].text
+    )
 
 
 def _latency(site: Site, row: RunRow, diagnosis: DiagnosisRow) -> float:

@@ -1,16 +1,18 @@
 """From what a person asked for to the exact request that the guest gets. Pure.
 
-The first launch is attempt 1 of the same path as every relaunch: both are `start_request(spec, attempt, ...)`.
+The first launch is attempt 1 of the same path as every relaunch: both are a `start_request`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 DEFAULT_RUN = "dflash"
 DEFAULT_CONFIG = "tiny"
@@ -23,7 +25,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What to run. `command` is empty for the bundled trainer; `config_toml` is the text of a config file of the user's own."""
+    """What to run. `command` is empty for the bundled trainer; `config_toml` is a user's own config text."""
 
     run: str
     python: str = "python3"
@@ -66,7 +68,7 @@ def check_run_name(name: str) -> str:
     if not _RUN_NAME.match(name) or ".." in name:
         raise ConfigError(
             f"--run: {name!r} cannot be a run's name",
-            hint="use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit, without '..'",
+            hint="use 1 to 64 letters, digits, '.', '_' or '-', a letter or digit first, without '..'",
         )
     return name
 
@@ -84,7 +86,7 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def parse_env_file(text: str, where: str) -> dict[str, str]:
-    """Return the variables of a KEY=VALUE file; blank lines and # comments are passed over, quotes around a value are taken off.
+    """Return the variables of a NAME=VALUE file, without blank lines, # comments and quotes around a value.
 
     Raises:
         ConfigError: A line is something else; its value is not shown, it may be a secret.
@@ -186,7 +188,7 @@ def start_request(
     min_free_bytes: int = 64 << 20,
     unless_stopped: bool = False,
 ) -> dict[str, Any]:
-    """Return the request of the guest's `start`; `env` None keeps the values that the container already has."""
+    """Return the request of the guest's `start`; `env` None keeps the values that the container has."""
     return {
         "state_dir": state_dir,
         "run": spec.run,
@@ -206,7 +208,15 @@ def difference(old: RunSpec, new: RunSpec) -> tuple[tuple[str, str, str], ...]:
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
             rows.append((key, before.get(key, "(config)"), after.get(key, "(config)")))
-    fields: Sequence[str] = ("config", "python", "trainer_sha256", "checkpoint_dir", "gpus", "command", "inject")
+    fields: Sequence[str] = (
+        "config",
+        "python",
+        "trainer_sha256",
+        "checkpoint_dir",
+        "gpus",
+        "command",
+        "inject",
+    )
     for name in fields:
         one, two = getattr(old, name), getattr(new, name)
         if one != two:

@@ -1,22 +1,24 @@
-"""What a person does to a run: launch, stop, relaunch, adopt. One path for all: look, refuse what is unsafe, act, record."""
+"""What a person does to a run: launch, stop, relaunch, adopt. One path: look, refuse, act, record."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.act import Actor
-from orchestrator.clock import Clock
 from orchestrator.connection import trainer_archive
 from orchestrator.errors import CommandFailed, ConfigError, GuestRefused, NotFound, RunAlive
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import RunTracker
-from orchestrator.record import Record, RunRow
-from orchestrator.site import Site
 from orchestrator.types import Present, Snapshot
-from orchestrator.wire import Message
+
+if TYPE_CHECKING:
+    from orchestrator.clock import Clock
+    from orchestrator.record import Record, RunRow
+    from orchestrator.site import Site
+    from orchestrator.wire import Message
 
 LOOK_TIMEOUT_S = 30.0
 PUSH_TIMEOUT_S = 1800.0
@@ -62,7 +64,11 @@ def look(site: Site, run: str, clock: Clock, *, log_bytes: int = LOOK_LOG_BYTES)
 
 def is_alive(snapshot: Snapshot | None) -> bool:
     """Whether any process of the run lives, by positive proof."""
-    return snapshot is not None and isinstance(snapshot.liveness, Present) and not snapshot.liveness.value.is_gone
+    return (
+        snapshot is not None
+        and isinstance(snapshot.liveness, Present)
+        and not snapshot.liveness.value.is_gone
+    )
 
 
 class Operator:
@@ -125,7 +131,9 @@ class Operator:
         if is_alive(snapshot):
             self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s)
         changes = difference(old, new)
-        launched = self._start(new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes)
+        launched = self._start(
+            new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes
+        )
         return replace(launched, changes=changes)
 
     def stop(self, row: RunRow, *, reason: str, grace_s: float | None = None) -> Message:
@@ -162,7 +170,7 @@ class Operator:
         return self._save(tracker, spec_from_document(tracker.spec), playbook)
 
     def prepare(self, spec: RunSpec, progress: Progress | None = None) -> RunSpec:
-        """Push the bundled trainer if it changed, and let it check its own configuration; a command needs neither.
+        """Push the bundled trainer if it changed, and let it check its configuration.
 
         Raises:
             ConfigError: The trainer refused its configuration.
@@ -171,7 +179,11 @@ class Operator:
         if spec.is_command:
             return spec
         archive = trainer_archive()
-        request: dict[str, Any] = {"state_dir": self._site.state_dir, "sha256": archive.sha256, "kind": "trainer"}
+        request: dict[str, Any] = {
+            "state_dir": self._site.state_dir,
+            "sha256": archive.sha256,
+            "kind": "trainer",
+        }
         client = self._site.client()
         (answer,) = client.call("install", {**request, "check": True, "size": 0}, timeout_s=LOOK_TIMEOUT_S)
         if not answer["already"]:
@@ -187,7 +199,16 @@ class Operator:
         return ready
 
     def _check_config(self, spec: RunSpec) -> None:
-        argv = ["env", "-C", str(spec.trainer_dir), "LC_ALL=C.UTF-8", spec.python, "-m", "trainer", "--check-config"]
+        argv = [
+            "env",
+            "-C",
+            str(spec.trainer_dir),
+            "LC_ALL=C.UTF-8",
+            spec.python,
+            "-m",
+            "trainer",
+            "--check-config",
+        ]
         argv += ["--config", "-" if spec.config_toml is not None else spec.config or ""]
         for key, value in spec.overrides:
             argv += ["--set", f"{key}={value}"]
@@ -201,9 +222,9 @@ class Operator:
         if result.exit_code == 78:
             raise ConfigError(f"{self._site.target_key}: the trainer refused its configuration: {lines[-1]}")
         raise CommandFailed(
-            f"{self._site.target_key}: {spec.python} cannot run the trainer (exit code {result.exit_code}): {lines[-1]}",
+            f"{self._site.target_key}: {spec.python} cannot run the trainer: {lines[-1]}",
             hint="install what it needs there: "
-            f"{spec.python} -m pip install 'torch>=2.9,<2.15' numpy safetensors, or name another one with --python",
+            f"{spec.python} -m pip install 'torch>=2.9,<2.15' numpy safetensors, or give --python",
         )
 
     def _start(
@@ -243,7 +264,9 @@ class Operator:
         )
 
     def _save(self, tracker: RunTracker, spec: RunSpec, playbook: str | None) -> RunRow:
-        document = tracker.spec or spec_document(spec, state_dir=self._site.state_dir, attempt=0, created_at="")
+        document = tracker.spec or spec_document(
+            spec, state_dir=self._site.state_dir, attempt=0, created_at=""
+        )
         target = self._site.target
         # Only plain data may go into the record.
         plain = json.loads(json.dumps(document))

@@ -6,12 +6,16 @@ Shared by every thread of a watch: the connection is made once, and again after 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from orchestrator.connection import GuestClient, GuestStream, Shell, ShellOptions, host_shell, open_shell
-from orchestrator.inventory import Target
 from orchestrator.observe import container_state
-from orchestrator.wire import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.inventory import Target
+    from orchestrator.wire import Message
 
 HELLO_TIMEOUT_S = 30.0
 
@@ -86,10 +90,12 @@ class Site:
         return self.client().watch(request)
 
     def container_state(self) -> str | None:
-        """Return what the host says of the container; `running` where there is none, None if the host cannot be asked."""
+        """Return what the host says of the container (None: it cannot be asked), or `running`."""
         if self.target.ct is None:
             return "running"
-        return container_state(host_shell(self.target, options=self._options), self.target.ct, self.target.become or ())
+        return container_state(
+            host_shell(self.target, options=self._options), self.target.ct, self.target.become or ()
+        )
 
     def drop(self) -> None:
         """Forget the connection; the next use makes a new one."""

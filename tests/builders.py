@@ -28,7 +28,13 @@ def ago(seconds: float) -> datetime:
 
 
 def make_heartbeat(**changes: Any) -> Heartbeat:
-    fields: dict[str, Any] = {"phase": Phase.TRAIN, "step": 40, "at": ago(0.5), "total_steps": 100, "loss": 2.5}
+    fields: dict[str, Any] = {
+        "phase": Phase.TRAIN,
+        "step": 40,
+        "at": ago(0.5),
+        "total_steps": 100,
+        "loss": 2.5,
+    }
     return Heartbeat(**{**fields, **changes})
 
 

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -20,6 +22,7 @@ class Cli:
     def __init__(self, home: Path, where: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         self.home = home
         self.where = tuple(where)
+        self.watches: list[Watching] = []
         (home / "inventory").mkdir(parents=True, exist_ok=True)
         self.env = {
             **os.environ,
@@ -36,7 +39,9 @@ class Cli:
     def argv(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "orchestrator", *words]
 
-    def run(self, *words: str, code: int | None = 0, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, code: int | None = 0, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
         """Run to the end; `code` None takes any exit code."""
         done = subprocess.run(
             self.argv(*words),
@@ -48,7 +53,9 @@ class Cli:
             stdin=subprocess.DEVNULL,
             check=False,
         )
-        assert code is None or done.returncode == code, f"exit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        assert code is None or done.returncode == code, (
+            f"exit {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
         assert "Traceback (most recent call last)" not in done.stderr, done.stderr[-4000:]
         return done
 
@@ -57,11 +64,19 @@ class Cli:
         assert isinstance(body, dict)
         return body
 
-    def launch(self, *words: str, code: int | None = 0, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def launch(
+        self, *words: str, code: int | None = 0, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
         """Launch at the place given; `--` and what follows stay last."""
         flags = words[: words.index("--")] if "--" in words else words
         rest = words[len(flags) :]
         return self.run("launch", *self.where, *flags, *rest, code=code, timeout=timeout)
+
+    def end_watches(self) -> None:
+        """Kill every watch that still runs."""
+        for watch in self.watches:
+            if watch.process.poll() is None:
+                watch.kill()
 
     def watch(self, *words: str) -> Watching:
         return Watching(self, ("watch", *words, "--json"))
@@ -72,12 +87,12 @@ class Watching:
 
     def __init__(self, cli: Cli, words: Sequence[str]) -> None:
         self.out = cli.home / f"watch-{time.monotonic_ns()}.jsonl"
-        self._file = self.out.open("wb")
         self.err = self.out.with_suffix(".err")
-        self._err_file = self.err.open("wb")
-        self.process = subprocess.Popen(
-            cli.argv(*words), env=cli.env, cwd=cli.home, stdout=self._file, stderr=self._err_file, stdin=subprocess.DEVNULL
-        )
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                cli.argv(*words), env=cli.env, cwd=cli.home, stdout=out, stderr=err, stdin=subprocess.DEVNULL
+            )
+        cli.watches.append(self)
 
     def events(self) -> list[dict[str, Any]]:
         lines = self.out.read_bytes().split(b"\n")[:-1]
@@ -107,8 +122,6 @@ class Watching:
         """SIGKILL, as a power cut would."""
         self.process.kill()
         self.process.wait()
-        self._file.close()
-        self._err_file.close()
 
     def story(self) -> str:
         told = [f"{e['kind']}: {e['text']}" for e in self.events() if e["kind"] not in ("metrics",)][-25:]

@@ -1,4 +1,4 @@
-"""What a pane alone tells of a session that dflashctl did not start. Pure; says less, and says that it does."""
+"""What a pane alone tells of a session that dflashctl did not start. Pure; it says less, and says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def diagnose_pane(log: LogReading, *, is_dead: bool) -> Diagnosis:
         return Diagnosis(
             state=RunState.DEAD,
             failure=cause.failure,
-            summary=f'the pane shows a crash: {cause.words or title(cause.failure)} ("{cause.root.text[:160]}")',
+            summary=f'the pane shows: {cause.words or title(cause.failure)} ("{cause.root.text[:160]}")',
             evidence=(cause.root, *cause.evidence),
             confidence=min(cause.confidence, PANE_CONFIDENCE),
             fingerprint=cause.fingerprint,

@@ -7,25 +7,36 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
-import click
 import typer
 
 from orchestrator import __version__
-from orchestrator.cli import demo, inventory, launching, looking, tidying, watching
+from orchestrator.cli import (
+    changing,
+    demo,
+    inventory,
+    launching,
+    looking,
+    reading,
+    telling,
+    tidying,
+    watching,
+)
 from orchestrator.cli.context import SETTINGS
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.terminal import clean
 
 EPILOG = (
-    "Exit codes: 0 done, 1 error, 2 usage, 3 not running, 4 unreachable (says nothing about the run), 5 record, "
-    "10 run failed, 11 hung, 12 gave up, 13 needs a person, 14 not ready, 15 already running, 20 not found, 130 interrupted."
+    "Exit codes: 0 done, 1 error, 2 usage, 3 not running, 4 unreachable (says nothing about the run), "
+    "5 record, 10 run failed, 11 hung, 12 gave up, 13 needs a person, 14 not ready, 15 already running, "
+    "20 not found, 130 interrupted."
 )
 
 app = typer.Typer(
     name="dflashctl",
-    help="Launch DFlash drafter training in a Proxmox container, know within a second that it died and why, and bring it back.",
+    help="Launch DFlash drafter training in a Proxmox container, know within a second that it died and why, "
+    "and bring it back.",
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode="markdown",
@@ -42,11 +53,13 @@ def _version(*, value: bool) -> None:
 @app.callback()
 def _globals(
     inventory_dir: Annotated[
-        Optional[Path],
-        typer.Option("--inventory", envvar="DFLASHCTL_INVENTORY", help="Inventory folder; default ./inventory."),
+        Path | None,
+        typer.Option(
+            "--inventory", envvar="DFLASHCTL_INVENTORY", help="Inventory folder; default ./inventory."
+        ),
     ] = None,
     record: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option("--record", envvar="DFLASHCTL_RECORD", help="The record's SQLite file."),
     ] = None,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; -vv says most.")] = 0,
@@ -69,8 +82,11 @@ def _globals(
 
 
 launching.register(app)
+changing.register(app)
 watching.register(app)
 looking.register(app)
+reading.register(app)
+telling.register(app)
 tidying.register(app)
 demo.register(app)
 app.add_typer(inventory.app, name="inventory")
@@ -78,7 +94,10 @@ app.add_typer(inventory.app, name="inventory")
 
 def _tell(error: OrchestratorError) -> None:
     if "--json" in sys.argv:
-        body = {"error": {"code": error.code, "message": error.message, "hint": error.hint}, "schema_version": 1}
+        body = {
+            "error": {"code": error.code, "message": error.message, "hint": error.hint},
+            "schema_version": 1,
+        }
         sys.stdout.write(json.dumps(body) + "\n")
     else:
         sys.stderr.write(f"dflashctl: {clean(str(error))}\n")
@@ -87,21 +106,17 @@ def _tell(error: OrchestratorError) -> None:
 def main() -> None:
     """Run the command line; never returns."""
     try:
-        code = app(standalone_mode=False)
+        app()
     except OrchestratorError as error:
         _tell(error)
         code = error.exit_code
-    except click.exceptions.Abort:
-        sys.stderr.write("dflashctl: interrupted; nothing that runs was touched\n")
-        code = Exit.INTERRUPTED
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("dflashctl: interrupted; nothing that runs was touched\n")
+    except SystemExit as ending:
+        if not isinstance(ending.__context__, typer.Abort):
+            raise
+        sys.stderr.write("dflashctl: interrupted; what runs was not touched\n")
         code = Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`| head`); the interpreter must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = Exit.OK
-    sys.exit(int(code or 0))
+    sys.exit(int(code))

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,7 @@ def resolve_target(
     ct: int | None = None,
     container: str | None = None,
     known_hosts: Path | None = None,
-    **options: Any,
+    **options: Any,  # noqa: ANN401  # the fields of inventory.Overrides
 ) -> Target:
     """Return the target that the options mean.
 
@@ -99,8 +100,12 @@ def resolve_target(
         ct=ct,
         container=container,
         known_hosts=str(known_hosts) if known_hosts else None,
-        **{key: str(value) if isinstance(value, Path) else value for key, value in options.items()},
+        **_plain(options),
     )
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
 def find_run(record: Record, name: str | None, host: str | None = None, ct: int | None = None) -> RunRow:
@@ -115,7 +120,9 @@ def find_run(record: Record, name: str | None, host: str | None = None, ct: int 
         named = [row for row in rows if row.name == name]
         if not named:
             known = ", ".join(sorted({row.name for row in rows})) or "none"
-            raise NotFound(f"no run {clean(name)!r} in the record", hint=f"runs: {known}; `dflashctl ps` lists them")
+            raise NotFound(
+                f"no run {clean(name)!r} in the record", hint=f"runs: {known}; `dflashctl ps` lists them"
+            )
         rows = named
     if not rows:
         raise NotFound("no run in the record", hint="start one with `dflashctl launch`")
@@ -139,7 +146,7 @@ def site_of(row: RunRow) -> Site:
 
 
 def connect_options(*, accept_new_host_key: bool) -> ShellOptions:
-    """Return how to connect; an unknown key's message quotes what was typed, with the option that accepts it."""
+    """Return how to connect; an unknown key's message quotes what to type to accept it."""
     typed = [Path(sys.argv[0]).name, *sys.argv[1:]]
     place = typed.index("--") if "--" in typed else len(typed)
     typed.insert(place, "--accept-new-host-key")
@@ -160,7 +167,19 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise ConfigError(f"{question}: nobody to ask, standard input is no terminal", hint="give --yes")
+        raise ConfigError(f"{question}: standard input is no terminal to ask at", hint="give --yes")
     SETTINGS.err.print(f"{question} [y/N] ", end="")
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ConfigError("not done: the answer was no")
+
+
+def age_text(at: datetime) -> str:
+    """Return how long ago that was."""
+    seconds = int((SETTINGS.clock.now() - at).total_seconds())
+    return (
+        f"{seconds} s"
+        if seconds < 120
+        else f"{seconds // 60} min"
+        if seconds < 7200
+        else f"{seconds // 3600} h"
+    )

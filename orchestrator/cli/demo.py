@@ -23,11 +23,13 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    short: Annotated[bool, typer.Option("--short", help="A smaller drafter and fewer steps: about a minute.")] = False,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where its state, drafter and picture go.")] = Path("demo-out"),
+    short: Annotated[bool, typer.Option("--short", help="Fewer steps: about a minute.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where its state, drafter and picture go.")] = Path(
+        "demo-out"
+    ),
     log: Annotated[bool, typer.Option("--log/--no-log", help="Show the trainer's own lines.")] = True,
 ) -> None:
-    """Train a drafter here, let it crash with the FX-trace error, and watch it being brought back. Needs torch.
+    """Train a drafter here, let it crash with the FX-trace error, and be brought back. Needs torch.
 
     Examples:
 
@@ -41,14 +43,19 @@ def demo(
     site = Site(target)
     story.clear(out, site, SETTINGS.clock)
     injection = story.INJECTION[config]
-    say(f"launching run {story.RUN!r} (config {config}) on this machine; it is told to fail: --inject {injection}", markup=False)
+    say(
+        f"launching run {story.RUN!r} (config {config}) here; it is told to fail: --inject {injection}",
+        markup=False,
+    )
     with Record.open(out / "record.sqlite3") as record:
         try:
             with push_progress("installing the trainer") as progress:
                 row = story.launch(site, record, SETTINGS.clock, config, str(shipped("demo")), progress)
             code = watch_rows(record, [row], show_log=log)
             if code is not Exit.OK:
-                raise OrchestratorError(f"the run did not finish (watch ended with {code.value})", hint="see `dflashctl explain`")
+                raise OrchestratorError(
+                    f"the run did not finish (watch ended with {code.value})", hint="see `dflashctl explain`"
+                )
             result = story.conclude(site, record, SETTINGS.clock, row, out)
         finally:
             site.close()

@@ -34,7 +34,8 @@ def list_() -> None:
     found = load_inventory()
     if not found.containers and not found.hosts:
         SETTINGS.out.print(
-            "the inventory is empty; `dflashctl inventory scan --host ADDRESS` prints entries for ./inventory/", markup=False
+            "the inventory is empty; `dflashctl inventory scan --host ADDRESS` prints entries for it",
+            markup=False,
         )
         return
     table = Table(box=None, pad_edge=False)
@@ -58,7 +59,11 @@ def _check(inventory: Inventory, entry: Container) -> tuple[str, bool, str]:
     except OrchestratorError as error:
         return entry.name, False, str(error)
     tmux = hello.get("tmux") or "missing: apt install tmux"
-    return entry.name, bool(hello.get("tmux")), f"python {hello['python']}, tmux {tmux}, {hello['free_bytes'] / 2**30:.0f} GiB free"
+    return (
+        entry.name,
+        bool(hello.get("tmux")),
+        f"python {hello['python']}, tmux {tmux}, {hello['free_bytes'] / 2**30:.0f} GiB free",
+    )
 
 
 @app.command()
@@ -84,7 +89,9 @@ def check(
     else:
         for container, is_good, text in rows:
             SETTINGS.out.print(f"{'ok  ' if is_good else 'FAIL'} {container}: {text}", markup=False)
-        SETTINGS.out.print(f"{len(found.hosts)} hosts, {len(found.containers)} containers: the files are right", markup=False)
+        SETTINGS.out.print(
+            f"{len(found.hosts)} hosts, {len(found.containers)} containers: the files are right", markup=False
+        )
     raise typer.Exit(Exit.OK if all(ok for _, ok, _ in rows) else Exit.NOT_READY)
 
 

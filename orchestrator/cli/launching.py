@@ -1,4 +1,4 @@
-"""launch, stop, relaunch."""
+"""launch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import os
 import shlex
 from collections.abc import Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, confirm, connect_options, find_run, opened_record, print_json, resolve_target, site_of
+from orchestrator.cli.context import (
+    SETTINGS,
+    connect_options,
+    opened_record,
+    print_json,
+    resolve_target,
+)
 from orchestrator.cli.watching import watch_rows
 from orchestrator.connection import dry_run_lines
 from orchestrator.errors import ConfigError
@@ -49,8 +54,6 @@ Examples:
 def register(app: typer.Typer) -> None:
     """Add this file's verbs."""
     app.command(help=LAUNCH_HELP, rich_help_panel="Act")(launch)
-    app.command(rich_help_panel="Act")(stop)
-    app.command(rich_help_panel="Act")(relaunch)
 
 
 @contextmanager
@@ -69,8 +72,12 @@ def push_progress(what: str) -> Iterator[Report]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _read_config(config: str) -> tuple[str, str | None]:
-    """Return (name, text): the text is None for a bundled configuration."""
+def read_config(config: str) -> tuple[str, str | None]:
+    """Return (name, text): the text is None for a bundled configuration.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
     path = Path(config).expanduser()
     if path.suffix != ".toml" and not path.exists():
         return config, None
@@ -90,7 +97,7 @@ def _read_env(names: list[str] | None, files: list[Path]) -> dict[str, str]:
     for item in names or []:
         if "=" in item:
             raise ConfigError(
-                f"--env {item.partition('=')[0]}=...: a value in a command line is seen by every user of this machine",
+                f"--env {item.partition('=')[0]}=...: a value in a command line is seen by every user here",
                 hint="export it and give --env NAME, or put it into a file and give --env-file",
             )
         if item not in os.environ:
@@ -100,11 +107,17 @@ def _read_env(names: list[str] | None, files: list[Path]) -> dict[str, str]:
 
 
 def _make_spec(
-    run: str, target: Target, config: str | None, settings: list[str], inject: list[str], command: list[str], env: Mapping[str, str]
+    run: str,
+    target: Target,
+    config: str | None,
+    settings: list[str],
+    inject: list[str],
+    command: list[str],
+    env: Mapping[str, str],
 ) -> RunSpec:
     if command and (config or settings or inject):
         raise ConfigError("-- COMMAND: --config, --set and --inject are for the bundled trainer only")
-    name, text = (None, None) if command else _read_config(config or target.config or DEFAULT_CONFIG)
+    name, text = (None, None) if command else read_config(config or target.config or DEFAULT_CONFIG)
     return RunSpec(
         run=check_run_name(run),
         python=target.python,
@@ -121,31 +134,46 @@ def _make_spec(
 
 def launch(
     command: Annotated[
-        Optional[list[str]], typer.Argument(help="After `--`: a trainer of your own instead of the bundled one.")
+        list[str] | None,
+        typer.Argument(help="After `--`: a trainer of your own instead of the bundled one."),
     ] = None,
     host: options.Host = None,
     ct: options.Ct = None,
     container: options.ContainerName = None,
     run: Annotated[str, typer.Option("--run", "-r", help="The run's name.")] = DEFAULT_RUN,
     config: Annotated[
-        Optional[str],
-        typer.Option("--config", help="A bundled configuration's name or a TOML file; default the inventory's, else `tiny`."),
+        str | None,
+        typer.Option(
+            "--config",
+            help="A bundled configuration's name or a TOML file; default the inventory's, else `tiny`.",
+        ),
     ] = None,
-    settings: Annotated[Optional[list[str]], typer.Option("--set", help="A configuration key: --set optim.lr=3e-4.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A configuration key: --set optim.lr=3e-4.")
+    ] = None,
     inject: Annotated[
-        Optional[list[str]], typer.Option("--inject", help="Make the trainer really fail: CLASS@STEP, to see what happens then.")
+        list[str] | None,
+        typer.Option("--inject", help="Make the trainer really fail: CLASS@STEP, to see what happens then."),
     ] = None,
-    env: Annotated[Optional[list[str]], typer.Option("--env", help="Pass this variable of yours on, by name.")] = None,
-    env_file: Annotated[Optional[Path], typer.Option("--env-file", help="NAME=VALUE lines for the trainer.")] = None,
-    python: Annotated[Optional[str], typer.Option("--python", help="The trainer's python in the container.")] = None,
-    gpus: Annotated[Optional[str], typer.Option("--gpus", help="GPUs of the run: 0,1,2.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="Pass this variable of yours on, by name.")
+    ] = None,
+    env_file: Annotated[
+        Path | None, typer.Option("--env-file", help="NAME=VALUE lines for the trainer.")
+    ] = None,
+    python: Annotated[
+        str | None, typer.Option("--python", help="The trainer's python in the container.")
+    ] = None,
+    gpus: Annotated[str | None, typer.Option("--gpus", help="GPUs of the run: 0,1,2.")] = None,
     user: options.User = None,
     port: options.Port = None,
     identity: options.Identity = None,
     known_hosts: options.KnownHosts = None,
     accept_new_host_key: options.AcceptKey = False,
     state_dir: options.StateDir = None,
-    checkpoint_dir: Annotated[Optional[str], typer.Option("--checkpoint-dir", help="Instead of one in the run's folder.")] = None,
+    checkpoint_dir: Annotated[
+        str | None, typer.Option("--checkpoint-dir", help="Instead of one in the run's folder.")
+    ] = None,
     playbook: options.Playbook = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on to watch it.")] = False,
     dry_run: options.DryRun = False,
@@ -176,10 +204,12 @@ def launch(
         try:
             with push_progress("sending the trainer") as progress:
                 book = str(playbook.resolve()) if playbook else None
-                launched = Operator(site, record, SETTINGS.clock).launch(spec, values, playbook=book, progress=progress)
+                launched = Operator(site, record, SETTINGS.clock).launch(
+                    spec, values, playbook=book, progress=progress
+                )
         finally:
             site.close()
-        _report(launched, spec, as_json=as_json)
+        report(launched, spec, as_json=as_json)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=playbook))
 
@@ -190,7 +220,9 @@ def _parse_gpus(text: str | None) -> tuple[int, ...] | None:
     try:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError as error:
-        raise ConfigError(f"--gpus {text!r}: not a list of GPU indices", hint="for example --gpus 0,1") from error
+        raise ConfigError(
+            f"--gpus {text!r}: not a list of GPU indices", hint="for example --gpus 0,1"
+        ) from error
 
 
 def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
@@ -198,7 +230,15 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
     lines = [shlex.join(argv) for argv in dry_run_lines(target, ("install", "start"))]
     inner = shlex.join(request["spec"]["argv"])
     if as_json:
-        print_json({"dry_run": True, "target": target.key, "commands": lines, "trainer": inner, "spec": request["spec"]})
+        print_json(
+            {
+                "dry_run": True,
+                "target": target.key,
+                "commands": lines,
+                "trainer": inner,
+                "spec": request["spec"],
+            }
+        )
         return
     out = SETTINGS.out
     out.print("nothing is run; this would be:", markup=False)
@@ -207,7 +247,8 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
     out.print(f"and inside tmux, in the container:\n  {inner}", markup=False)
 
 
-def _report(launched: Launched, spec: RunSpec, *, as_json: bool) -> None:
+def report(launched: Launched, spec: RunSpec, *, as_json: bool) -> None:
+    """Say what a launch came to."""
     row = launched.row
     if as_json:
         print_json(
@@ -228,92 +269,15 @@ def _report(launched: Launched, spec: RunSpec, *, as_json: bool) -> None:
             "alive": "nothing was started; `dflashctl watch` follows it",
             "finished": "nothing was started; `dflashctl relaunch` trains on, another --run starts afresh",
         }[launched.already]
-        out.print(f"{row.name} at {row.target_key}: attempt {launched.attempt} is {launched.already}; {hint}", markup=False)
+        out.print(
+            f"{row.name} at {row.target_key}: attempt {launched.attempt} is {launched.already}; {hint}",
+            markup=False,
+        )
         return
     resume = f", resuming from step {launched.resumes_at}" if launched.resumes_at is not None else ""
-    out.print(f"{row.name} at {row.target_key}: attempt {launched.attempt} started ({spec.title}){resume}", markup=False)
+    out.print(
+        f"{row.name} at {row.target_key}: attempt {launched.attempt} started ({spec.title}){resume}",
+        markup=False,
+    )
     for key, old, new in launched.changes:
         out.print(f"  {key}: {old} -> {new}", markup=False)
-
-
-def stop(
-    run: options.RunName = None,
-    host: options.Host = None,
-    ct: options.Ct = None,
-    grace: Annotated[str, typer.Option("--grace", help="Between SIGTERM and SIGKILL: 30s, 2m.")] = "30s",
-    dry_run: options.DryRun = False,
-    as_json: options.Json = False,
-) -> None:
-    """Stop a run: SIGTERM (the trainer saves a checkpoint), then SIGKILL; a stopped run is never relaunched by a watch.
-
-    Examples:
-
-        dflashctl stop
-        dflashctl stop b32 --grace 2m
-    """
-    grace_s = options.seconds(grace)
-    with opened_record() as record:
-        row = find_run(record, run, host, ct)
-        if dry_run:
-            for argv in dry_run_lines(Target.from_json(row.target), ("stop",)):
-                SETTINGS.out.print(shlex.join(argv), markup=False)
-            return
-        site = site_of(row)
-        try:
-            with SETTINGS.err.status(f"stopping {row.name}, up to {grace}"):
-                stopped = Operator(site, record, SETTINGS.clock).stop(row, reason="stopped by its user", grace_s=grace_s)
-        finally:
-            site.close()
-    if as_json:
-        print_json({"run": row.name, "target": row.target_key, **{k: stopped.get(k) for k in ("already", "terminated", "killed")}})
-        return
-    killed = f", {len(stopped['killed'])} by SIGKILL" if stopped.get("killed") else ""
-    text = "was not running" if stopped.get("already") else f"stopped ({len(stopped.get('terminated') or [])} processes{killed})"
-    SETTINGS.out.print(f"{row.name} at {row.target_key}: {text}", markup=False)
-
-
-def relaunch(
-    run: options.RunName = None,
-    host: options.Host = None,
-    ct: options.Ct = None,
-    settings: Annotated[Optional[list[str]], typer.Option("--set", help="Change a configuration key.")] = None,
-    config: Annotated[Optional[str], typer.Option("--config", help="Another configuration: a name or a TOML file.")] = None,
-    python: Annotated[Optional[str], typer.Option("--python", help="Another python for the trainer.")] = None,
-    inject: Annotated[Optional[list[str]], typer.Option("--inject", help="Make the trainer really fail: CLASS@STEP.")] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on to watch it.")] = False,
-    yes: options.Yes = False,
-    as_json: options.Json = False,
-) -> None:
-    """Stop a run if it lives, and start its next attempt, with changes if given; it resumes from the last checkpoint.
-
-    Examples:
-
-        dflashctl relaunch --set optim.lr=3e-4
-        dflashctl relaunch b32 --config my.toml --watch
-    """
-    changes = [parse_setting(item) for item in settings or []]
-    name, text = _read_config(config) if config else (None, None)
-
-    def change(old: RunSpec) -> RunSpec:
-        fields: dict[str, Any] = {"inject": tuple(inject or ())}
-        if python:
-            fields["python"] = python
-        if name:
-            fields.update(config=name, config_toml=text)
-        return replace(old, **fields).with_changes(changes)
-
-    with opened_record() as record:
-        row = find_run(record, run, host, ct)
-        confirm(f"relaunch {row.name} at {row.target_key}? What runs there is stopped first", yes=yes)
-        site = site_of(row)
-        try:
-            with push_progress("sending the trainer") as progress:
-                launched = Operator(site, record, SETTINGS.clock).relaunch(
-                    row, change, reason="relaunched by its user", progress=progress
-                )
-        finally:
-            site.close()
-        _report(launched, RunSpec(run=row.name, config=name or row.spec.get("config")), as_json=as_json)
-        if watch:
-            raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=None))
-

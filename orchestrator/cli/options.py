@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -14,7 +14,7 @@ WHERE = "Where"
 OUTPUT = "Output"
 
 Host = Annotated[
-    Optional[str],
+    str | None,
     typer.Option(
         "--host",
         "-H",
@@ -23,20 +23,20 @@ Host = Annotated[
     ),
 ]
 Ct = Annotated[
-    Optional[int],
+    int | None,
     typer.Option("--ct", help="Container id, as `pct list` shows it.", rich_help_panel=WHERE),
 ]
 ContainerName = Annotated[
-    Optional[str],
+    str | None,
     typer.Option("--container", "-c", help="Container by its name in the inventory.", rich_help_panel=WHERE),
 ]
-User = Annotated[Optional[str], typer.Option("--user", "-u", help="Login on the host.", rich_help_panel=WHERE)]
-Port = Annotated[Optional[int], typer.Option("--port", "-p", help="Port of sshd.", rich_help_panel=WHERE)]
+User = Annotated[str | None, typer.Option("--user", "-u", help="Login on the host.", rich_help_panel=WHERE)]
+Port = Annotated[int | None, typer.Option("--port", "-p", help="Port of sshd.", rich_help_panel=WHERE)]
 Identity = Annotated[
-    Optional[Path], typer.Option("--identity", "-i", help="Private key file.", rich_help_panel=WHERE)
+    Path | None, typer.Option("--identity", "-i", help="Private key file.", rich_help_panel=WHERE)
 ]
 KnownHosts = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option("--known-hosts", help="Instead of ~/.ssh/known_hosts.", rich_help_panel=WHERE),
 ]
 AcceptKey = Annotated[
@@ -48,17 +48,18 @@ AcceptKey = Annotated[
     ),
 ]
 StateDir = Annotated[
-    Optional[str],
+    str | None,
     typer.Option("--state-dir", help="Folder for runs inside the container.", rich_help_panel=WHERE),
 ]
-RunName = Annotated[Optional[str], typer.Argument(help="The run's name; may be left out if there is only one.")]
+RunName = Annotated[str | None, typer.Argument(help="The run's name; may be left out if there is only one.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.", rich_help_panel=OUTPUT)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print what would run on the host and in the container; run nothing.")
+    bool,
+    typer.Option("--dry-run", help="Print what would run on the host and in the container; run nothing."),
 ]
 Playbook = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option("--playbook", help="Playbook file or folder; default ./playbooks, then the bundled one."),
 ]
 

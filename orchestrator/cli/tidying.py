@@ -43,9 +43,13 @@ def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json
     confirm(f"remove these {len(items)}, {size_text(total)}, at {row.target_key}?", yes=yes)
     (removed,) = site.client().call("remove", request, timeout_s=600.0)
     if as_json:
-        print_json({"run": row.name, "target": row.target_key, "bytes": removed["bytes"], "items": removed["items"]})
+        print_json(
+            {"run": row.name, "target": row.target_key, "bytes": removed["bytes"], "items": removed["items"]}
+        )
     else:
-        SETTINGS.out.print(f"{row.name} at {row.target_key}: {size_text(removed['bytes'])} removed", markup=False)
+        SETTINGS.out.print(
+            f"{row.name} at {row.target_key}: {size_text(removed['bytes'])} removed", markup=False
+        )
     return True
 
 
@@ -83,7 +87,9 @@ def prune(
     run: options.RunName = None,
     host: options.Host = None,
     ct: options.Ct = None,
-    keep: Annotated[int, typer.Option("--keep", help="How many of the newest complete checkpoints stay.", min=1)] = 2,
+    keep: Annotated[
+        int, typer.Option("--keep", help="How many of the newest complete checkpoints stay.", min=1)
+    ] = 2,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:

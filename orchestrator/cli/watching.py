@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -23,6 +23,7 @@ from orchestrator.cli.context import (
 from orchestrator.connection import ShellOptions
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
+from orchestrator.operate import Operator
 from orchestrator.record import Record, RunRow
 from orchestrator.site import Site
 from orchestrator.terminal import clean
@@ -30,7 +31,6 @@ from orchestrator.types import Present, RunState
 from orchestrator.view.live import LiveSink, gpu_text
 from orchestrator.view.plain import JsonSink, PlainSink
 from orchestrator.watch import Watched, Watcher
-from orchestrator.operate import Operator
 
 _OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 _CAPTURE_LINES = 2000
@@ -61,12 +61,16 @@ def watch_rows(
     sites: dict[str, Site] = {}
     watched = []
     for row in rows:
-        site = sites.setdefault(row.target_key, site_of(row) if options_ is None else Site(site_of(row).target, options_))
+        site = sites.setdefault(
+            row.target_key, site_of(row) if options_ is None else Site(site_of(row).target, options_)
+        )
         watched.append(Watched(row, site, load_playbook(playbook or row.playbook)))
     many = len(rows) > 1
     console = SETTINGS.out
     if as_json:
-        return Watcher(watched, record, JsonSink(sys.stdout, show_log=show_log), SETTINGS.clock, acting=acting).run()
+        return Watcher(
+            watched, record, JsonSink(sys.stdout, show_log=show_log), SETTINGS.clock, acting=acting
+        ).run()
     if not console.is_terminal:
         sink = PlainSink(sys.stdout, show_log=show_log, many=many)
         return Watcher(watched, record, sink, SETTINGS.clock, acting=acting).run()
@@ -93,14 +97,15 @@ def watch(
     ] = True,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Show the trainer's own lines.")] = True,
     session: Annotated[
-        Optional[str],
+        str | None,
         typer.Option("--session", help="Look at a tmux session that dflashctl did not start; never acts."),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Follow runs: output, GPUs, failures with their proof; relaunches by the playbook. With no argument, every run.
+    """Follow runs: output, GPUs, failures with their proof; relaunch by the playbook. Alone: every run.
 
-    Ends when each run has finished (0), was stopped (3), failed under --observe-only (10, 11), or needs a person (12, 13).
+    Ends when each run has finished (0), was stopped (3), failed under --observe-only (10, 11), or needs a
+    person (12, 13).
     Ctrl-C ends the watch and nothing else.
 
     Examples:
@@ -130,14 +135,16 @@ def _rows(
     ct: int | None,
     container: str | None,
     known_hosts: Path | None,
-    login: dict[str, object],
+    login: Mapping[str, object],
     connect: ShellOptions,
     playbook: Path | None,
 ) -> list[RunRow]:
     if host is None and ct is None and container is None:
         rows = [find_run(record, run)] if run else [row for row in record.runs() if row.state not in _OVER]
         if not rows:
-            raise NotFound("no run to watch: every run in the record has ended", hint="`dflashctl ps` lists them")
+            raise NotFound(
+                "no run to watch: every run in the record has ended", hint="`dflashctl ps` lists them"
+            )
         return rows
     target = resolve_target(host=host, ct=ct, container=container, known_hosts=known_hosts, **login)
     known = [row for row in record.runs() if row.target_key == target.key and run in (None, row.name)]
@@ -164,7 +171,10 @@ def _watch_session(site: Site, session: str, *, as_json: bool) -> Exit:
         site.close()
     capture = next(message for message in messages if message["type"] == "capture")
     if not capture["exists"]:
-        raise NotFound(f"{site.target_key}: no tmux session {session!r} there", hint="`tmux ls` in the container lists them")
+        raise NotFound(
+            f"{site.target_key}: no tmux session {session!r} there",
+            hint="`tmux ls` in the container lists them",
+        )
     lines = [str(line) for line in capture["lines"]]
     scanner = LogScanner(truncated=True)
     scanner.feed("\n".join(lines).encode() + b"\n", 0)
@@ -189,12 +199,11 @@ def _watch_session(site: Site, session: str, *, as_json: bool) -> Exit:
             out.print(f"  | {clean(line)}", markup=False)
         out.print("  ".join(seen) or "GPUs: none could be read", markup=False)
         out.print(
-            f"{session}: {diagnosis.summary} (from {len(lines)} lines of a pane only; confidence {diagnosis.confidence:.0%}; "
+            f"{session}: {diagnosis.summary} (from {len(lines)} lines of a pane; "
+            f"confidence {diagnosis.confidence:.0%}; "
             "dflashctl did not start it and will not touch it)",
             markup=False,
         )
     if diagnosis.state is RunState.DEAD:
         return Exit.FAILED
     return Exit.OK
-
-

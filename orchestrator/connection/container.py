@@ -182,7 +182,7 @@ def explain(name: str, ct: int, exit_code: int | None, stderr: str) -> None:
     for text in _TEXTS:
         match = re.search(text.pattern.pattern.replace("{ct}", str(ct)), stderr, re.MULTILINE)
         if match is not None:
-            what = (match.groupdict().get("what") or "").strip()
+            what = printable(match.groupdict().get("what") or "")
             message = text.message.format(what=what, ct=ct)
             raise text.error(f"{name}: {message}", hint=text.hint.replace("{ct}", str(ct)))
 
@@ -193,6 +193,7 @@ def not_started(name: str, program: str, why: str) -> GuestError:
         fix = "apt install python3" if "/" not in program else "is guest_python right in the inventory?"
     else:
         fix = f"install {program.rsplit('/', 1)[-1]} there, or give its full path"
+    program, why = printable(program), printable(why)
     return GuestError(f"{name}: {program} cannot be started: {why or 'not found'}", hint=fix)
 
 

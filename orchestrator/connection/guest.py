@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.connection.container import not_started
 from orchestrator.connection.guestfile import GuestFile, build_guest
 from orchestrator.errors import GuestError, GuestRefused
+from orchestrator.connection.shell import printable
 from orchestrator.wire import Decoder, Encoder, Message, WireError
 
 if TYPE_CHECKING:
-    from orchestrator.connection.shell import Readable, Result, Shell, Stream
+    from orchestrator.connection.shell import Readable, Result, Shell, Stream, printable
     from orchestrator.inventory import Target
 
 CHECK_TIMEOUT_S = 20.0
@@ -100,7 +101,7 @@ class GuestClient:
         result = self._shell.run(argv, stdin=self._guest.data, timeout_s=PUSH_TIMEOUT_S)
         if result.is_success:
             return
-        said = " ".join(result.stderr_text().split()) or f"exit code {result.exit_code}"
+        said = printable(result.stderr_text()) or f"exit code {result.exit_code}"
         if "No space left" in said or "Disk quota exceeded" in said:
             raise GuestRefused(
                 f"{self.name}: no space for the guest in {folder}: {said}",
@@ -186,6 +187,7 @@ class GuestStream:
         self._decoder = Decoder()
         self._send_lock = threading.Lock()  # the lines are numbered: they must leave in that order
         self._last = ""
+        self._is_closed = False
         self.is_ended = False
 
     def send(self, kind: str, fields: Mapping[str, Any] | None = None) -> None:
@@ -231,13 +233,16 @@ class GuestStream:
 
     def _end(self) -> None:
         self.is_ended = True
+        if self._is_closed:
+            return
         code, stderr = self._stream.exit_code, self._stream.stderr_tail()
         if code != 0 or self._last not in _LAST.values():
             self._forget()
             raise _crash(self._name, self._verb, code, stderr)
 
     def close(self) -> None:
-        """Let go of it; the guest ends itself at the end of its input."""
+        """Let go of it; the guest ends itself at the end of its input, and a waiting `read` returns None."""
+        self._is_closed = True
         self._stream.close()
 
 
@@ -261,7 +266,7 @@ def _crash(name: str, verb: str, exit_code: int | None, stderr: str) -> GuestErr
 def _last_words(stderr: str) -> str | None:
     """Return the last line of stderr, which names a Python exception, as the hint."""
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return f"it said: {lines[-1][:300]}" if lines else None
+    return f"it said: {printable(lines[-1])}" if lines else None
 
 
 def _request(

@@ -91,7 +91,7 @@ def trainer_archive() -> Archive:
     root = _package("trainer")
     buffer = io.BytesIO()
     with (
-        gzip.GzipFile(filename="", fileobj=buffer, mode="wb", compresslevel=6, mtime=0) as packed,
+        gzip.GzipFile(filename="", fileobj=buffer, mode="wb", compresslevel=1, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         for name, path in _files(root, "trainer"):

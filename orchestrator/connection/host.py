@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import paramiko
 
-from orchestrator.connection.local import chunks
+from orchestrator.connection.local import chunks, too_much
 from orchestrator.connection.quoting import command_line
-from orchestrator.connection.shell import Lines, Result, Stdin, Tail, check_argv, summary
+from orchestrator.connection.shell import MAX_OUTPUT_BYTES, Lines, Result, Stdin, Tail, check_argv, summary
 from orchestrator.connection.translate import translating
 from orchestrator.errors import BlindError, CommandTimeout, GuestError
 
@@ -57,6 +57,8 @@ class HostShell:
                 f"{self.name}: no answer within {timeout_s:g} s to {summary(words)}",
                 hint="it may still be running there",
             ) from cause
+        except OverflowError as cause:
+            raise too_much(self.name, words) from cause
         finally:
             pump.lease.release()
 
@@ -162,6 +164,7 @@ class _Pump(_Channel):
     def __init__(self, lease: Lease, deadline: float) -> None:
         super().__init__(lease)
         self._deadline = deadline
+        self._total = 0
         self.stdout: list[bytes] = []
         self.stderr: list[bytes] = []
 
@@ -186,14 +189,16 @@ class _Pump(_Channel):
 
         Raises:
             TimeoutError: The deadline passed.
+            OverflowError: It printed too much.
         """
         while True:
             is_ended = self.is_ended  # asked first: what came before the end is then there to be read
             out, err = self.read_ready()
-            if out:
-                self.stdout.append(out)
-            if err:
-                self.stderr.append(err)
+            self.stdout.append(out)
+            self.stderr.append(err)
+            self._total += len(out) + len(err)
+            if self._total > MAX_OUTPUT_BYTES:
+                raise OverflowError
             if out or err:
                 continue
             if is_ended:

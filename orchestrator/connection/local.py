@@ -11,7 +11,7 @@ import threading
 import time
 from typing import IO, TYPE_CHECKING
 
-from orchestrator.connection.shell import Lines, Readable, Result, Stdin, Tail, check_argv, summary
+from orchestrator.connection.shell import MAX_OUTPUT_BYTES, Lines, Readable, Result, Stdin, Tail, check_argv, summary
 from orchestrator.errors import CommandTimeout, GuestError
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class LocalShell:
                 raise CommandTimeout(
                     f"{self.name}: no answer within {timeout_s:g} s to {summary(words)}"
                 ) from cause
+            except OverflowError as cause:
+                _kill(process)
+                raise too_much(self.name, words) from cause
             finally:
                 if feeder is not None:
                     feeder.join(1.0)
@@ -86,6 +89,11 @@ def _start(words: tuple[str, ...], stdin: int | None) -> subprocess.Popen[bytes]
         start_new_session=True,  # a Ctrl-C meant for dflashctl must not reach it
         bufsize=0,
     )
+
+
+def too_much(name: str, words: Sequence[str]) -> GuestError:
+    """Return the error for a command that prints without end."""
+    return GuestError(f"{name}: {summary(words)} printed more than {MAX_OUTPUT_BYTES >> 20} MiB; it was cut off")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -153,6 +161,7 @@ def close_quietly(pipe: IO[bytes]) -> None:
 def _drain(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, bytes]:
     """Read stdout and stderr together to their ends."""
     parts: dict[int, list[bytes]] = {0: [], 1: []}
+    total = 0
     with selectors.DefaultSelector() as selector:
         for which, pipe in enumerate((process.stdout, process.stderr)):
             if pipe is not None:
@@ -165,6 +174,9 @@ def _drain(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, by
             for key, _ in ready:
                 data = os.read(key.fd, CHUNK_BYTES)
                 parts[key.data].append(data)
+                total += len(data)
+                if total > MAX_OUTPUT_BYTES:
+                    raise OverflowError
                 if not data:
                     selector.unregister(key.fileobj)
     return b"".join(parts[0]), b"".join(parts[1])
@@ -179,6 +191,8 @@ class LocalStream:
         self._lines = Lines()
         self._stderr = Tail()
         self._send_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._is_closing = False
         self._selector = selectors.DefaultSelector()
         for pipe, feed in ((process.stdout, self._lines.feed), (process.stderr, self._stderr.feed)):
             if pipe is not None:
@@ -214,17 +228,21 @@ class LocalStream:
 
     def read_line(self, timeout_s: float) -> bytes | None:
         """See `Stream.read_line`."""
-        deadline = time.monotonic() + timeout_s
+        with self._read_lock:
+            return self._read_line(time.monotonic() + timeout_s)
+
+    def _read_line(self, deadline: float) -> bytes | None:
         while True:
             line = self._lines.pop()
             if line is not None:
                 return line
-            if not self._selector.get_map():
+            if self._is_closing or not self._selector.get_map():
                 rest = self._lines.rest()
                 if not rest:
                     self._reap()
                 return rest
-            ready = self._selector.select(max(0.0, deadline - time.monotonic()))
+            # Not longer, so that another thread's close() is seen.
+            ready = self._selector.select(min(0.2, max(0.0, deadline - time.monotonic())))
             if not ready and time.monotonic() >= deadline:
                 return None
             for key, _ in ready:
@@ -250,11 +268,13 @@ class LocalStream:
 
     def close(self) -> None:
         """See `Stream.close`; a program that does not end by itself within 2 s is killed."""
+        self._is_closing = True
         self.close_stdin()
-        self._selector.close()
-        for pipe in (self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                close_quietly(pipe)
+        with self._read_lock:
+            self._selector.close()
+            for pipe in (self._process.stdout, self._process.stderr):
+                if pipe is not None:
+                    close_quietly(pipe)
         self._reap()
         if self._process.poll() is None:
             _kill(self._process)

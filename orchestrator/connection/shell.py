@@ -22,6 +22,8 @@ class Readable(Protocol):
         """Return at most `size` bytes; `b""` at the end."""
 
 
+MAX_OUTPUT_BYTES = 64 << 20  # of one command; what comes out of a container may be hostile
+
 Stdin: TypeAlias = "bytes | Readable | None"
 
 
@@ -88,6 +90,7 @@ class Shell(Protocol):
 
         Raises:
             CommandTimeout: No end within `timeout_s` of its start; it may still be running there.
+            GuestError: It printed more than MAX_OUTPUT_BYTES.
             BlindError: The way there broke; the subclass says how.
             ValueError: A word holds a NUL.
         """
@@ -175,6 +178,12 @@ def check_argv(argv: Sequence[str]) -> tuple[str, ...]:
     if any("\0" in word for word in words):
         raise ValueError("a word of an argv cannot hold a NUL")
     return words
+
+
+def printable(text: str, limit: int = 300) -> str:
+    """Return far text for a message: on one line, without control characters, cut."""
+    shown = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return shown if len(shown) <= limit else f"{shown[: limit - 3]}..."
 
 
 def summary(argv: Sequence[str], limit: int = 100) -> str:

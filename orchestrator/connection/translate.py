@@ -69,6 +69,12 @@ TRANSLATIONS: dict[type[BaseException], type[OrchestratorError]] = {
 }
 FOREIGN = tuple(TRANSLATIONS)
 
+_PARAMIKO_SAYS = {
+    "No existing session": "the host closed the connection during the handshake",
+    "Negotiation failed.": "the host closed the connection during the handshake",
+    "Error reading SSH protocol banner": "no ssh banner came: it is no sshd, or it is overloaded",
+}
+
 
 @contextlib.contextmanager
 def translating(where: str) -> Iterator[None]:
@@ -109,7 +115,7 @@ def _describe(cause: BaseException) -> str:
         )
     if isinstance(cause, OSError):
         return _system(cause)
-    return str(cause)
+    return _PARAMIKO_SAYS.get(str(cause), str(cause))
 
 
 def _system(error: BaseException) -> str:

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 LOG_PIECE_BYTES = 128 << 10
 METRICS_PIECE_BYTES = 64 << 10
 # File name -> line type: a line of type "error" is the guest's own refusal.
-SMALL_FILES = {"heartbeat": "heartbeat", "environment": "environment", "error": "last_words", "result": "result"}
+SMALL_FILES = {
+    "heartbeat": "heartbeat",
+    "environment": "environment",
+    "error": "last_words",
+    "result": "result",
+}
 
 Line = tuple[str, dict[str, Any]]
 

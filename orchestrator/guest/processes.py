@@ -1,9 +1,10 @@
 """Which processes are of a run, from /proc.
 
-A process is of the run if its environment carries the run's DFLASHCTL_RUN_DIR, or it is the attempt's trainer,
-or the supervisor is its ancestor; or it descends from such a process; or it shares a session with one, whose
-leader is of the run or has ended. (A leader that is alive and not of the run is a person's shell: its other
-members are left alone.) A process id counts only with its start time, for ids are used again.
+A process is of the run if its environment carries the run's DFLASHCTL_RUN_DIR, or it is the attempt's
+trainer, or the supervisor is its ancestor; or it descends from such a process; or it shares a session
+with one, whose leader is of the run or has ended. (A leader that is alive and not of the run is a
+person's shell: its other members are left alone.) A process id counts only with its start time, for ids
+are used again.
 """
 
 from __future__ import annotations

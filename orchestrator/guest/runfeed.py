@@ -71,7 +71,7 @@ class RunFeed:
         self._look_at_attempts()
         self._look_at_files()
         self._look_at_life(table)
-        # That nothing lives is told after the last byte and exit.json: the near side must never see an end without its cause.
+        # That nothing lives is told after the last byte and exit.json: no end is seen before its cause.
         yield from self._run_line(tags, is_settled=False)
         yield from self._attempt_lines()
         yield from self._run_line(tags, is_settled=all(feed.is_drained for feed in self.feeds))

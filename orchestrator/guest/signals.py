@@ -36,6 +36,10 @@ def wake_on_signals(run: RunDir, number: int) -> int:
     def interrupt(*_: object) -> None:
         stop_by_hand(run, number)
 
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for each in signal.valid_signals():  # what called us may ignore some; the trainer would inherit it
+        if signal.getsignal(each) is signal.SIG_IGN:
+            signal.signal(each, signal.SIG_DFL)
     for each in (signal.SIGCHLD, *UNNOTICED):
         signal.signal(each, nothing)
     signal.signal(signal.SIGINT, interrupt)

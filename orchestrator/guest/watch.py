@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.guest.link import Link
 
 INTERVAL_S = 0.2
+SOON_S = 0.05
 SILENCE_S = 30.0
 # If a write to a sleeping near side blocks, the alarm ends us.
 BLOCKED_S = 40.0
@@ -52,10 +53,15 @@ class Watch:
         while True:
             reason = self.turn()
             if reason is None:
-                has_more = any(feed.has_more for feed in self.runs.values())
-                reason = self.listen(0.0 if has_more else interval_s)
+                reason = self.listen(self._pause_s(interval_s))
             if reason is not None:
                 return reason
+
+    def _pause_s(self, interval_s: float) -> float:
+        """No pause while there is more to send, a short one while something is about to change."""
+        if any(feed.has_more for feed in self.runs.values()):
+            return 0.0
+        return min(interval_s, SOON_S) if any(feed.wants_scan for feed in self.runs.values()) else interval_s
 
     def turn(self) -> str | None:
         """One look at everything; a reason if stdin ended meanwhile."""

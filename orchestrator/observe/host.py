@@ -26,12 +26,12 @@ class _Shell(Protocol):
 def parse_status(pct_status: str, lxc_info: str) -> str | None:
     """Return `running`, `stopped`, `frozen`, `locked:<lock>` or None if the texts say neither.
 
-    A lock alone (a snapshot-mode backup) does not stop a run; it is reported because no start is allowed meanwhile.
+    A lock alone (a snapshot-mode backup) does not stop a run; it is told since no start is allowed meanwhile.
     """
     if re.search(r"State:\s*FROZEN", lxc_info):
         return "frozen"
-    lock = re.search(r"^lock:\s*(\S+)", pct_status, re.M)
-    status = re.search(r"^status:\s*(\S+)", pct_status, re.M)
+    lock = re.search(r"^lock:\s*(\S+)", pct_status, re.MULTILINE)
+    status = re.search(r"^status:\s*(\S+)", pct_status, re.MULTILINE)
     if status is None:
         return None
     if status[1] == "running" and lock:

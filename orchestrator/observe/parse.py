@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.types import (
     Absent,
@@ -19,6 +18,9 @@ from orchestrator.types import (
     Reading,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 T = TypeVar("T")
 
 
@@ -32,7 +34,7 @@ def instant(text: str) -> datetime:
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone(timezone.utc)
 
 
-def reading(value: Any, make: Callable[[Mapping[str, Any]], T], what: str) -> Reading[T]:
+def reading(value: Any, make: Callable[[Mapping[str, Any]], T], what: str) -> Reading[T]:  # noqa: ANN401
     """Return Present of what `make` builds, Absent for null, Blind for what is not the contract's."""
     if value is None:
         return Absent()
@@ -100,7 +102,7 @@ def gpus(message: Mapping[str, Any]) -> Reading[tuple[Gpu, ...]]:
     return reading(message.get("gpus"), lambda rows: tuple(_gpu(row) for row in rows), "the GPU reading")
 
 
-def _gpu(row: Any) -> Gpu:
+def _gpu(row: Any) -> Gpu:  # noqa: ANN401
     return Gpu(
         index=int(row["index"]),
         uuid=row.get("uuid"),

@@ -1,17 +1,20 @@
-"""One thread per container: keeps the guest's stream open, reconnects with backoff, and says when it is blind."""
+"""One thread per container: keeps the guest's stream open, reconnects, and says when it is blind."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from queue import Queue
-from typing import Protocol, Union
+from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.clock import Clock
 from orchestrator.errors import BlindError, GuestRefused, OrchestratorError
-from orchestrator.wire import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from queue import Queue
+
+    from orchestrator.clock import Clock
+    from orchestrator.wire import Message
 
 PING_EVERY_S = 5.0
 ASK_HOST_AFTER_S = 7.0
@@ -45,7 +48,7 @@ class ContainerSeen:
     state: str | None
 
 
-Observation = Union[Received, Lost, ContainerSeen]
+Observation = Received | Lost | ContainerSeen
 
 
 @dataclass(frozen=True)
@@ -61,23 +64,47 @@ class GuestStream(Protocol):
     """The kept channel to `guest watch`."""
 
     @property
-    def is_ended(self) -> bool: ...
-    def send(self, kind: str, fields: Mapping[str, object]) -> None: ...
-    def read(self, timeout_s: float) -> Message | None: ...
-    def close(self) -> None: ...
+    def is_ended(self) -> bool:
+        """Whether the guest has ended of its own accord."""
+        ...
+
+    def send(self, kind: str, fields: Mapping[str, object]) -> None:
+        """Send one line."""
+        ...
+
+    def read(self, timeout_s: float) -> Message | None:
+        """Return the next message, or None."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
 
 
 class Source(Protocol):
-    """How to reach one container; connection implements it, tests may fake it."""
+    """How to reach one container; `site` implements it, tests may fake it."""
 
     @property
-    def target_key(self) -> str: ...
+    def target_key(self) -> str:
+        """The target's name in the record."""
+        ...
+
     @property
-    def state_dir(self) -> str: ...
-    def open_watch(self, request: Mapping[str, object]) -> GuestStream: ...
-    def container_state(self) -> str | None: ...
+    def state_dir(self) -> str:
+        """The state folder in the container."""
+        ...
+
+    def open_watch(self, request: Mapping[str, object]) -> GuestStream:
+        """Open the stream."""
+        ...
+
+    def container_state(self) -> str | None:
+        """What the host says of the container."""
+        ...
+
     def drop(self) -> None:
         """Forget the connection, so that the next opening makes a new one."""
+        ...
 
 
 class ContainerStream(threading.Thread):

@@ -1,12 +1,10 @@
-"""Fold the guest's messages about one run into a snapshot of its newest attempt. No I/O; the clock is an argument."""
+"""Fold the guest's messages about one run into a snapshot of its newest attempt. No I/O, no clock."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.classify import LogScanner
 from orchestrator.observe import parse
@@ -24,6 +22,10 @@ from orchestrator.types import (
     Snapshot,
 )
 from orchestrator.wire import Message, unpack_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
 
 _STEP_WINDOW = 50
 NOT_LOOKED = Blind("not looked yet")
@@ -154,7 +156,7 @@ class RunTracker:
         data, offset = unpack_bytes(message["data"]), int(message["offset"])
         # After a reconnect the guest begins where we asked; what overlaps was seen already.
         seen = view.log_offset - offset
-        if 0 < seen:
+        if seen > 0:
             data, offset = data[seen:], view.log_offset
         if not data:
             return Sighting()
@@ -163,7 +165,7 @@ class RunTracker:
         view.log_grew_at = now
         return Sighting(of=view.number, log=data, log_offset=offset, predictions=predictions)
 
-    def _apply_heartbeat(self, view: AttemptView, value: Any, now: datetime) -> Sighting:
+    def _apply_heartbeat(self, view: AttemptView, value: object, now: datetime) -> Sighting:
         fresh = parse.reading(value, parse.heartbeat, "heartbeat.json")
         if isinstance(fresh, Present):
             before = view.heartbeat

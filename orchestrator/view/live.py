@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Protocol
+import sys
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,12 +11,19 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.clock import Clock
 from orchestrator.terminal import plain
 from orchestrator.types import Blind, Gpu, Present, RunState
 from orchestrator.view.plain import PlainSink
-from orchestrator.watch.events import WatchEvent
-from orchestrator.watch.runwatch import RunWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from typing_extensions import Self
+
+    from orchestrator.clock import Clock
+    from orchestrator.watch.events import WatchEvent
+    from orchestrator.watch.runwatch import RunWatch
 
 _STYLES = {
     RunState.HEALTHY: "green",
@@ -38,12 +44,12 @@ class LiveSink:
     def __init__(self, console: Console, clock: Clock, *, show_log: bool = True, many: bool = False) -> None:
         self._console = console
         self._clock = clock
-        self._lines = PlainSink(console.file, show_log=show_log, colour=not console.no_color, many=many)
+        self._lines = PlainSink(sys.stdout, show_log=show_log, colour=not console.no_color, many=many)
         self._live = Live(console=console, refresh_per_second=4, transient=False, auto_refresh=False)
         self._watcher: _Runs | None = None
         self._drawn_at = 0.0
 
-    def __enter__(self) -> LiveSink:
+    def __enter__(self) -> Self:
         self._live.__enter__()
         return self
 
@@ -72,7 +78,9 @@ class LiveSink:
         tracker, view = run.tracker, run.tracker.view
         state = run.diagnosis.state if run.diagnosis else RunState.NEW
         table = Table.grid(padding=(0, 1))
-        table.add_row(Text(run.row.name, style="bold"), Text(run.row.target_key, style="dim"), *self._progress(run))
+        table.add_row(
+            Text(run.row.name, style="bold"), Text(run.row.target_key, style="dim"), *self._progress(run)
+        )
         cells = Text(f"attempt {view.number if view else '-'} ", style="dim")
         cells.append(state.value, style=_STYLES.get(state, "yellow"))
         if run.decision is not None and run.decision.not_before is not None:

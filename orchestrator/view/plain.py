@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.clock import timestamp
 from orchestrator.terminal import clean, plain
 from orchestrator.watch.events import Level, WatchEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MARKS = {Level.DETAIL: " ", Level.INFO: "-", Level.GOOD: "+", Level.WARNING: "!", Level.BAD: "x"}
 _LEVEL_SGR = {Level.INFO: "36", Level.GOOD: "32;1", Level.WARNING: "33;1", Level.BAD: "31;1"}
@@ -18,9 +20,14 @@ _SHOWN_EVIDENCE = 3
 def evidence_lines(detail: Mapping[str, Any]) -> list[str]:
     """Return the first pieces of evidence of a diagnosis, one a line."""
     lines: list[str] = []
-    for role, items in (("evidence", detail.get("evidence") or ()), ("cascade", detail.get("cascades") or ())):
+    for role, items in (
+        ("evidence", detail.get("evidence") or ()),
+        ("cascade", detail.get("cascades") or ()),
+    ):
         for item in items[:_SHOWN_EVIDENCE]:
-            where = f"{item['source']}" + (f" byte {item['offset']}" if item.get("offset") is not None else "")
+            where = f"{item['source']}" + (
+                f" byte {item['offset']}" if item.get("offset") is not None else ""
+            )
             rank = f" rank {item['rank']}" if item.get("rank") is not None else ""
             lines.append(f"{role} ({where}{rank}): {plain(item['text'])}")
     return lines
@@ -29,7 +36,9 @@ def evidence_lines(detail: Mapping[str, Any]) -> list[str]:
 class PlainSink:
     """Writes one line an event; the trainer's own lines are set off by a bar."""
 
-    def __init__(self, out: TextIO, *, show_log: bool = True, colour: bool = False, many: bool = False) -> None:
+    def __init__(
+        self, out: TextIO, *, show_log: bool = True, colour: bool = False, many: bool = False
+    ) -> None:
         self._out = out
         self._show_log = show_log
         self._colour = colour

@@ -1,4 +1,4 @@
-"""One turn: take in what the streams brought, diagnose, decide, and let the acts that are due be carried out."""
+"""One turn: take in what the streams brought, diagnose, decide, and carry out the acts that are due."""
 
 from orchestrator.watch.events import Level, Sink, WatchEvent
 from orchestrator.watch.loop import Watched, Watcher

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
 
 
 class Level(str, Enum):
@@ -21,7 +23,10 @@ class Level(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class WatchEvent:
-    """One thing told. `kind`: log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, seen, gate."""
+    """One thing told.
+
+    `kind`: log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, gate, fault.
+    """
 
     kind: str
     at: datetime

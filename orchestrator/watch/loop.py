@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, Queue
+from typing import TYPE_CHECKING
 
 from orchestrator.act import Actor, Gates, closed_gates
-from orchestrator.clock import Clock
-from orchestrator.errors import ActRefused, BlindError, ConfigError, Exit, GuestRefused, OrchestratorError, RunAlive
+from orchestrator.errors import (
+    ActRefused,
+    BlindError,
+    ConfigError,
+    Exit,
+    GuestRefused,
+    OrchestratorError,
+    RunAlive,
+)
 from orchestrator.launch import RunSpec, spec_from_document
 from orchestrator.observe import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received
-from orchestrator.playbook import Playbook
-from orchestrator.record import Record, RunRow
-from orchestrator.site import Site
 from orchestrator.types import Decision, RunState
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.runwatch import RunWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from orchestrator.clock import Clock
+    from orchestrator.playbook import Playbook
+    from orchestrator.record import Record, RunRow
+    from orchestrator.site import Site
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +66,8 @@ class Watcher:
         for run in self.runs:
             self._by_target.setdefault(run.row.target_key, []).append(run)
         self._streams = [
-            ContainerStream(site, self._queue, partial(self._cursors, key), clock) for key, site in self._sites.items()
+            ContainerStream(site, self._queue, partial(self._cursors, key), clock)
+            for key, site in self._sites.items()
         ]
         self._pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="act")
         self._not_before: dict[int, float] = {}
@@ -119,7 +132,9 @@ class Watcher:
                         run.container("running")
                 case Lost(error=error, retry_in_s=retry_in_s):
                     run.lost(str(error), now)
-                    logger.info("stream of %s lost, next try in %.1f s: %s", observation.target, retry_in_s, error)
+                    logger.info(
+                        "stream of %s lost, next try in %.1f s: %s", observation.target, retry_in_s, error
+                    )
                 case ContainerSeen(state=state):
                     run.container(state)
 
@@ -217,7 +232,9 @@ class Watcher:
         run.busy = False
 
     def _adopt_intents(self) -> None:
-        """A watcher was killed between intent and outcome: say so; the streams will show what became of it."""
+        """A watcher was killed between intent and outcome: say so; the streams show what became of it."""
         for run in self.runs:
             for action in self._record.open_intents(run.row.id):
-                self._record.outcome(action.id, "unknown: the watcher ended before the outcome", self._clock.now())
+                self._record.outcome(
+                    action.id, "unknown: the watcher ended before the outcome", self._clock.now()
+                )

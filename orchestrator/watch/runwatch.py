@@ -1,19 +1,16 @@
-"""One run under watch: from messages to a diagnosis, from a diagnosis to a decision, each told and recorded once."""
+"""One run under watch: messages, a diagnosis, a decision, each told and recorded once."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
 from orchestrator.errors import Exit
+from orchestrator.launch import RELAUNCH_REASON
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
-from orchestrator.playbook import Playbook
-from orchestrator.record import Record, RunRow
 from orchestrator.types import (
     ActKind,
     Decision,
@@ -24,9 +21,15 @@ from orchestrator.types import (
     RunState,
     Snapshot,
 )
-from orchestrator.launch import RELAUNCH_REASON
 from orchestrator.watch.events import Level, Sink, WatchEvent
-from orchestrator.wire import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from orchestrator.playbook import Playbook
+    from orchestrator.record import Record, RunRow
+    from orchestrator.wire import Message
 
 _LEVELS = {
     RunState.HEALTHY: Level.INFO,
@@ -67,14 +70,16 @@ class RunWatch:
         self._sink = sink
         self._attempt: int | None = None
         self._log_partial = b""
-        self._shown: dict[int, int] = {}  # how much of each attempt's log was shown, by this watch or one before it
+        self._shown: dict[
+            int, int
+        ] = {}  # how much of each attempt's log was shown, by this watch or one before it
         self._saved_at: datetime | None = None
         self._blind_reason: str | None = None
 
     # -- taking in
 
     def cursor(self) -> Cursor:
-        """Return from where the guest should send; a first look reads no more than the newest REREAD_BYTES of the log."""
+        """Return from where the guest should send; a first look reads no more than the last REREAD_BYTES."""
         view = self.tracker.view
         if view is None:
             return Cursor(None, -REREAD_BYTES, 0)
@@ -96,7 +101,12 @@ class RunWatch:
         self.tracker.lost(reason)
         if self.tracker.view is None and reason != self._blind_reason:
             self._blind_reason = reason
-            self.emit("blind", now, f"could not look: {reason}; this says nothing about the run", level=Level.WARNING)
+            self.emit(
+                "blind",
+                now,
+                f"could not look: {reason}; this says nothing about the run",
+                level=Level.WARNING,
+            )
 
     def container(self, state: str | None) -> None:
         """The host said what the container is doing."""
@@ -150,7 +160,11 @@ class RunWatch:
     def turn(self, now: datetime, latest: Snapshot | None = None) -> Decision | None:
         """Diagnose and decide; return the decision if it is an act that is due now."""
         snapshot = latest or self.tracker.snapshot(now)
-        if snapshot is None or self.busy or (not self.tracker.is_synced and self.tracker.liveness == NOT_LOOKED):
+        if (
+            snapshot is None
+            or self.busy
+            or (not self.tracker.is_synced and self.tracker.liveness == NOT_LOOKED)
+        ):
             return None
         limits = self.playbook.limits_for(self.tracker.median_step_s)
         diagnosis = diagnose(snapshot, limits)
@@ -158,7 +172,11 @@ class RunWatch:
         if changed or (self.decision is None and self._wants_decision(diagnosis)):
             self._decide(diagnosis, snapshot, now)
         decision = self.decision
-        if decision is None or not self.acting or decision.kind not in (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH):
+        if (
+            decision is None
+            or not self.acting
+            or decision.kind not in (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
+        ):
             return None
         return decision if decision.not_before is None or decision.not_before <= now else None
 
@@ -253,7 +271,9 @@ class RunWatch:
         self.emit("decision", now, text, level=level, detail=detail)
         self._record_decision(decision, diagnosis, snapshot, now)
 
-    def _record_decision(self, decision: Decision, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
+    def _record_decision(
+        self, decision: Decision, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime
+    ) -> None:
         if decision.kind in (ActKind.CALL, ActKind.GIVE_UP):
             intent = {"diagnosis": diagnosis.summary}
             action = self._record.intend(

@@ -31,7 +31,10 @@ def test_a_run_without_gpus_needs_no_gpu_reading():
         ({**DEAD, "gpus": Blind("driver stuck")}, "cannot be read"),
         ({**DEAD, "gpus": Present(())}, "missing"),
         ({**DEAD, "gpus": Present((make_gpu(0, problem="GPU is lost"),))}, "GPU is lost"),
-        ({**DEAD, "gpus": Present((make_gpu(0, memory_used_bytes=5 << 30, pids=(42,)),))}, "5.0 GiB by pid 42"),
+        (
+            {**DEAD, "gpus": Present((make_gpu(0, memory_used_bytes=5 << 30, pids=(42,)),))},
+            "5.0 GiB by pid 42",
+        ),
     ],
 )
 def test_each_gate_closes_and_says_why(changes, says):

@@ -13,7 +13,13 @@ from orchestrator.launch import (
     trainer_argv,
 )
 
-SPEC = RunSpec(run="b32", config="tiny", overrides=(("optim.lr", "3e-4"),), inject=("fx-trace@10",), env_names=("HF_TOKEN",))
+SPEC = RunSpec(
+    run="b32",
+    config="tiny",
+    overrides=(("optim.lr", "3e-4"),),
+    inject=("fx-trace@10",),
+    env_names=("HF_TOKEN",),
+)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "a\nb", "", "-x", ".x", "a" * 65, "a..b", "a b"])
@@ -63,7 +69,7 @@ def test_a_rung_replaces_a_key_and_the_difference_says_so():
 
 
 def test_run_json_that_is_not_ours_is_an_error_not_a_launch():
-    with pytest.raises(ConfigError, match="run.json"):
+    with pytest.raises(ConfigError, match=r"run\.json"):
         spec_from_document({"run": "x"})
 
 

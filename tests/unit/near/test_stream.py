@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from queue import Queue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SystemClock
 from orchestrator.errors import GuestRefused, HostUnreachable
 from orchestrator.observe import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 
 class ScriptedStream:
@@ -57,7 +59,9 @@ def refuse() -> ScriptedStream:
     raise HostUnreachable("pve: connection refused")
 
 
-def collect(source: ScriptedSource, count: int, cursors: Callable[[], Mapping[str, Cursor]] = dict) -> list[Observation]:
+def collect(
+    source: ScriptedSource, count: int, cursors: Callable[[], Mapping[str, Cursor]] = dict
+) -> list[Observation]:
     out: Queue[Observation] = Queue()
     thread = ContainerStream(source, out, cursors, SystemClock())
     thread.start()

@@ -1,0 +1,136 @@
+"""stop and relaunch."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.context import (
+    SETTINGS,
+    confirm,
+    find_run,
+    opened_record,
+    print_json,
+    site_of,
+)
+from orchestrator.cli.watching import watch_rows
+from orchestrator.connection import dry_run_lines
+from orchestrator.inventory import Target
+from orchestrator.launch import (
+    RunSpec,
+    parse_setting,
+)
+from orchestrator.operate import Operator
+
+if TYPE_CHECKING:
+    pass
+
+from orchestrator.cli.launching import push_progress, read_config, report
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's verbs."""
+    app.command(rich_help_panel="Act")(stop)
+    app.command(rich_help_panel="Act")(relaunch)
+
+
+def stop(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    grace: Annotated[str, typer.Option("--grace", help="Between SIGTERM and SIGKILL: 30s, 2m.")] = "30s",
+    dry_run: options.DryRun = False,
+    as_json: options.Json = False,
+) -> None:
+    """Stop a run: SIGTERM (the trainer saves a checkpoint), then SIGKILL. A watch never relaunches it.
+
+    Examples:
+
+        dflashctl stop
+        dflashctl stop b32 --grace 2m
+    """
+    grace_s = options.seconds(grace)
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+        if dry_run:
+            for argv in dry_run_lines(Target.from_json(row.target), ("stop",)):
+                SETTINGS.out.print(shlex.join(argv), markup=False)
+            return
+        site = site_of(row)
+        try:
+            with SETTINGS.err.status(f"stopping {row.name}, up to {grace}"):
+                stopped = Operator(site, record, SETTINGS.clock).stop(
+                    row, reason="stopped by its user", grace_s=grace_s
+                )
+        finally:
+            site.close()
+    if as_json:
+        print_json(
+            {
+                "run": row.name,
+                "target": row.target_key,
+                **{k: stopped.get(k) for k in ("already", "terminated", "killed")},
+            }
+        )
+        return
+    killed = f", {len(stopped['killed'])} by SIGKILL" if stopped.get("killed") else ""
+    text = (
+        "was not running"
+        if stopped.get("already")
+        else f"stopped ({len(stopped.get('terminated') or [])} processes{killed})"
+    )
+    SETTINGS.out.print(f"{row.name} at {row.target_key}: {text}", markup=False)
+
+
+def relaunch(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="Change a configuration key.")] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", help="Another configuration: a name or a TOML file.")
+    ] = None,
+    python: Annotated[str | None, typer.Option("--python", help="Another python for the trainer.")] = None,
+    inject: Annotated[
+        list[str] | None, typer.Option("--inject", help="Make the trainer really fail: CLASS@STEP.")
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on to watch it.")] = False,
+    yes: options.Yes = False,
+    as_json: options.Json = False,
+) -> None:
+    """Stop a run if it lives, and start its next attempt from the last checkpoint, with changes if given.
+
+    Examples:
+
+        dflashctl relaunch --set optim.lr=3e-4
+        dflashctl relaunch b32 --config my.toml --watch
+    """
+    changes = [parse_setting(item) for item in settings or []]
+    name, text = read_config(config) if config else (None, None)
+
+    def change(old: RunSpec) -> RunSpec:
+        fields: dict[str, Any] = {"inject": tuple(inject or ())}
+        if python:
+            fields["python"] = python
+        if name:
+            fields.update(config=name, config_toml=text)
+        return replace(old, **fields).with_changes(changes)
+
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+        confirm(f"relaunch {row.name} at {row.target_key}? What runs there is stopped first", yes=yes)
+        site = site_of(row)
+        try:
+            with push_progress("sending the trainer") as progress:
+                launched = Operator(site, record, SETTINGS.clock).relaunch(
+                    row, change, reason="relaunched by its user", progress=progress
+                )
+        finally:
+            site.close()
+        report(launched, RunSpec(run=row.name, config=name or row.spec.get("config")), as_json=as_json)
+        if watch:
+            raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=None))

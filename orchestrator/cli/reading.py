@@ -1,0 +1,126 @@
+"""logs and attach: the trainer's own output."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.context import (
+    SETTINGS,
+    find_run,
+    opened_record,
+    site_of,
+)
+from orchestrator.connection import GuestStream, attach_argv
+from orchestrator.errors import OrchestratorError
+from orchestrator.inventory import Target
+from orchestrator.observe.stream import PING_EVERY_S
+from orchestrator.terminal import clean, plain
+from orchestrator.wire import Message, unpack_bytes
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's verbs."""
+    for verb in (logs, attach):
+        app.command(rich_help_panel="Look")(verb)
+
+
+def logs(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Kilobytes from the end; 0 is all.", min=0)] = 64,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", help="Which attempt; default the newest.")
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The bytes as they are, control sequences included.")
+    ] = False,
+) -> None:
+    """Print the trainer's own output, from the container.
+
+    Examples:
+
+        dflashctl logs -f
+        dflashctl logs b32 --attempt 1 --tail 0 | less -R
+    """
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+    site = site_of(row)
+    request: dict[str, Any] = {
+        "state_dir": "",
+        "run": row.name,
+        "attempt": attempt,
+        "offset": None,
+        "follow": follow,
+    }
+    request.update({"offset": 0, "last_bytes": 0} if tail == 0 else {"last_bytes": tail * 1024})
+    pending = b""
+    try:
+        request["state_dir"] = site.state_dir
+        stream = site.client().watch(request, verb="tail")
+        while (message := _next(stream)) is not None and message["type"] == "log":
+            pending = _write_log(pending + unpack_bytes(message["data"]), raw=raw)
+        if pending:
+            _write_log(pending + b"\n", raw=raw)
+    finally:
+        site.close()
+
+
+def _next(stream: GuestStream) -> Message | None:
+    """Return the next message, pinging meanwhile; None at the end."""
+    message = stream.read(PING_EVERY_S)
+    while message is None and not stream.is_ended:
+        stream.send("ping", {})
+        message = stream.read(PING_EVERY_S)
+    return message
+
+
+def _write_log(data: bytes, *, raw: bool) -> bytes:
+    """Write whole lines and return the rest; what comes out of a container is hostile."""
+    if raw:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return b""
+    *lines, rest = data.split(b"\n")
+    colour = sys.stdout.isatty() and not SETTINGS.out.no_color
+    for line in lines:
+        text = line.rsplit(b"\r", 1)[-1].decode("utf-8", "replace")
+        sys.stdout.write((clean(text) if colour else plain(text)) + "\n")
+    sys.stdout.flush()
+    return rest
+
+
+def attach(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    dry_run: options.DryRun = False,
+) -> None:
+    """Enter the run's tmux session; leave it with Ctrl-b d. The pane shows the log; closing it harms nothing.
+
+    Examples:
+
+        dflashctl attach
+        dflashctl attach b32 --dry-run
+    """
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+        attempts = record.attempts(row.id)
+    session = (attempts[-1].session if attempts else None) or row.name
+    argv = attach_argv(Target.from_json(row.target), session)
+    if dry_run:
+        SETTINGS.out.print(shlex.join(argv), markup=False)
+        return
+    try:
+        os.execvp(argv[0], argv)
+    except FileNotFoundError as error:
+        raise OrchestratorError(
+            f"{argv[0]} is not on this machine", hint=f"install it, or run: {shlex.join(argv)}"
+        ) from error

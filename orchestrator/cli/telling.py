@@ -1,0 +1,198 @@
+"""explain, events, plot: what the record knows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.context import (
+    SETTINGS,
+    age_text,
+    find_run,
+    load_playbook,
+    opened_record,
+    print_json,
+    site_of,
+)
+from orchestrator.clock import timestamp
+from orchestrator.errors import BlindError, GuestRefused, NotFound
+from orchestrator.plot import plot_run
+from orchestrator.record import DiagnosisRow, RunRow
+from orchestrator.terminal import plain
+from orchestrator.types import RunState
+from orchestrator.wire import unpack_bytes
+
+_AROUND_BYTES = 2000
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's verbs."""
+    for verb in (explain, events, plot):
+        app.command(rich_help_panel="Look")(verb)
+
+
+def explain(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", help="Which attempt; default the newest that failed.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say what happened to a run, with the lines that prove it and what the playbook does about it.
+
+    Examples:
+
+        dflashctl explain
+        dflashctl explain b32 --attempt 1
+    """
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+        found = [
+            d for d in record.diagnoses(row.id) if attempt in (None, d.attempt) and d.failure is not None
+        ]
+        if not found:
+            raise NotFound(f"{row.name}: no failure on record", hint="`dflashctl status` looks at it now")
+        diagnosis = next((d for d in reversed(found) if d.state in (RunState.DEAD, RunState.HUNG)), found[-1])
+        actions = [
+            e for e in record.events(row.id, limit=1000) if e.kind == "action" and e.at >= diagnosis.at
+        ]
+    rule = load_playbook(row.playbook).rule(diagnosis.failure) if diagnosis.failure else None
+    context = _around(row, diagnosis)
+    if as_json:
+        print_json(
+            {
+                "run": row.name,
+                "attempt": diagnosis.attempt,
+                "at": timestamp(diagnosis.at),
+                "state": diagnosis.state.value,
+                "failure": diagnosis.failure.value if diagnosis.failure else None,
+                "summary": diagnosis.summary,
+                "confidence": diagnosis.confidence,
+                "fingerprint": diagnosis.fingerprint,
+                "evidence": [
+                    {
+                        "source": e.source,
+                        "text": e.text,
+                        "offset": e.offset,
+                        "rank": e.rank,
+                        "role": e.role.value,
+                    }
+                    for e in diagnosis.evidence
+                ],
+                "rule": {"act": rule.act.value, "why": rule.why} if rule else None,
+                "log": context,
+            }
+        )
+        return
+    out = SETTINGS.out
+    title = diagnosis.failure.value if diagnosis.failure else diagnosis.state.value
+    out.print(
+        f"[bold red]{title}[/] in attempt {diagnosis.attempt} of {row.name} at {row.target_key}, "
+        f"{age_text(diagnosis.at)} ago"
+    )
+    out.print(f"{plain(diagnosis.summary)} (confidence {diagnosis.confidence:.0%})", markup=False)
+    for item in diagnosis.evidence:
+        where = f" byte {item.offset}" if item.offset is not None else ""
+        out.print(f"  {item.role.value} ({item.source}{where}): {plain(item.text)}", markup=False)
+    if context:
+        out.print("the log around it:", style="dim")
+        for line in context:
+            out.print(f"  | {line}", markup=False)
+    if rule:
+        out.print(f"playbook: {rule.act.value}. {rule.why}", markup=False)
+    for event in actions[:5]:
+        out.print(f"  then: {plain(event.text)}", markup=False)
+
+
+def _around(row: RunRow, diagnosis: DiagnosisRow) -> list[str]:
+    """Return the log's lines around the first piece of evidence; empty if it cannot be reached."""
+    offset = next((e.offset for e in diagnosis.evidence if e.offset is not None), None)
+    if offset is None:
+        return []
+    site = site_of(row)
+    try:
+        begin = max(0, offset - _AROUND_BYTES)
+        request = {
+            "state_dir": site.state_dir,
+            "run": row.name,
+            "attempt": diagnosis.attempt,
+            "offset": begin,
+            "limit": 2 * _AROUND_BYTES,
+            "follow": False,
+        }
+        messages = site.client().call("tail", request, timeout_s=30.0)
+    except (BlindError, GuestRefused):
+        return []
+    finally:
+        site.close()
+    data = b"".join(unpack_bytes(m["data"]) for m in messages if m["type"] == "log")[: 2 * _AROUND_BYTES]
+    lines = data.decode("utf-8", "replace").splitlines()
+    return [plain(line, 300) for line in (lines[1:] if begin else lines)][-40:]
+
+
+def events(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    since: Annotated[str | None, typer.Option("--since", help="Only the last 30m, 2h, 7d.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="At most so many, the newest.", min=1)] = 200,
+    as_json: options.Json = False,
+) -> None:
+    """List what happened: attempts, changes of state, diagnoses, and every act with its outcome.
+
+    Examples:
+
+        dflashctl events
+        dflashctl events b32 --since 2h --json
+    """
+    with opened_record() as record:
+        row = find_run(record, run, host, ct) if run or host or ct is not None else None
+        begin = SETTINGS.clock.now() - timedelta(seconds=options.seconds(since)) if since else None
+        found = record.events(row.id if row else None, since=begin, limit=limit)
+    if as_json:
+        rows = [
+            {
+                "at": timestamp(e.at),
+                "run": e.run,
+                "attempt": e.attempt,
+                "kind": e.kind,
+                "text": e.text,
+                "detail": dict(e.detail),
+            }
+            for e in found
+        ]
+        print_json({"events": rows})
+        return
+    if not found:
+        SETTINGS.out.print("nothing on record", markup=False)
+        return
+    for event in found:
+        clock = event.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        SETTINGS.out.print(
+            f"{clock} {event.run} [{event.attempt}] {event.kind}: {plain(event.text)}", markup=False
+        )
+
+
+def plot(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The PNG file; default <run>.png.")] = None,
+) -> None:
+    """Draw loss and throughput across attempts, with the deaths marked, as a PNG.
+
+    Examples:
+
+        dflashctl plot
+        dflashctl plot b32 --out b32.png
+    """
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+        path = plot_run(record, row.id, out or Path(f"{row.name}.png"))
+    SETTINGS.out.print(str(path), markup=False)
