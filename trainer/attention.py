@@ -6,8 +6,8 @@ Keys are [context 0..T-1 | slot 0's block | slot 1's block | ...]; queries are t
     query of     strictly before      all of it, or    nothing
     slot a       the anchor           causally
 
-A slot without an anchor (keep mask false) sees only its own block: nothing reads it, and softmax over an empty row
-would be NaN.
+A slot without an anchor (keep mask false) sees only its own block: nothing reads it, and softmax over an
+empty row would be NaN.
 
 Shapes: B batch, T context tokens, A anchor slots, S block tokens, Q = A*S, K = T+Q, N heads, H head dim.
 """
@@ -46,7 +46,10 @@ def draft_mask(
 
 
 def dense_attention(q_BNQH: Tensor, k_BMKH: Tensor, v_BMKH: Tensor, mask_B1QK: Tensor | None) -> Tensor:
-    """Attention [B, N, Q, H] by PyTorch's SDPA; causal if there is no mask. M key heads serve N query heads."""
+    """Attention [B, N, Q, H] by PyTorch's SDPA; causal if there is no mask.
+
+    M key heads serve N query heads.
+    """
     groups = q_BNQH.shape[1] // k_BMKH.shape[1]
     return F.scaled_dot_product_attention(
         q_BNQH,

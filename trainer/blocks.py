@@ -32,7 +32,8 @@ class Blocks:
 def sample_anchors(loss_mask_BT: Tensor, num_slots: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Draw up to `num_slots` distinct anchors a row: sorted positions [B, A] and keep mask [B, A].
 
-    A position may be an anchor if it and the next one carry loss (SpecForge's rule); blocks may run over the end.
+    A position may be an anchor if it and the next one carry loss (SpecForge's rule); blocks may run
+    over the end.
     A row with too few leaves its last slots empty, so the shape never changes.
     """
     candidates = loss_mask_BT[:, :-1] & loss_mask_BT[:, 1:]

@@ -1,7 +1,7 @@
 """Checkpoints that are complete or absent, and hold all that resuming needs.
 
-`step-<n>/` has model.safetensors (weights), state.pt (optimizer, random state, position in the data) and COMPLETE, a
-JSON object with the sha256 of both. It is written beside its final name and renamed.
+`step-<n>/` has model.safetensors (weights), state.pt (optimizer, random state, position in the data) and
+COMPLETE, a JSON object with the sha256 of both. It is written beside its final name and renamed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import pickle
 import re
 import shutil
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -25,6 +24,8 @@ from trainer.errors import CheckpointCorrupt, ConfigInvalid
 from trainer.files import SCHEMA, sync_directory, write_durably
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trainer.model import DraftModel
 
 MARKER = "COMPLETE"
@@ -40,7 +41,7 @@ class Resumed:
     loss: float | None
 
 
-class Corrupt(Exception):
+class Corrupt(Exception):  # noqa: N818 - a state of a checkpoint, not an end of the program
     """This one checkpoint cannot be read back as it was written; an older one may."""
 
 
@@ -121,7 +122,8 @@ def resume(directory: Path, draft: DraftModel, optimizer: torch.optim.Optimizer)
         return Resumed(state["step"], state["corpus"], state["loss"])
     if steps:
         raise CheckpointCorrupt(
-            f"{directory}: none of the {len(steps)} complete checkpoints can be read; move the folder away to start anew"
+            f"{directory}: none of the {len(steps)} complete checkpoints can be read; "
+            "move the folder away to start anew"
         )
     return None
 

@@ -10,15 +10,18 @@ import sys
 import threading
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 from trainer import inject, settings
-from trainer.config import Config
 from trainer.console import say
 from trainer.errors import ConfigInvalid, TrainerError
 from trainer.heartbeat import Heartbeat, Phase
-from trainer.inject import Injection
 from trainer.lastwords import LastWords
 from trainer.rundir import RunDir, open_run_dir
+
+if TYPE_CHECKING:
+    from trainer.config import Config
+    from trainer.inject import Injection
 
 USAGE_EXIT = 78
 
@@ -76,7 +79,8 @@ def _require_packages() -> None:
 class _Parser(argparse.ArgumentParser):
     """A parser whose mistakes have the exit code of a wrong configuration."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
+    def error(self, message: str) -> NoReturn:
+        """Say the mistake in one line and exit."""
         self.exit(USAGE_EXIT, f"trainer: {message}; see python -m trainer --help\n")
 
 
@@ -99,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="CLASS@STEP[!]",
-        help=f"really fail, in the first attempt (with ! in each): {', '.join(f.value for f in inject.Failure)}",
+        help="really fail, in the first attempt (with ! in each): "
+        + ", ".join(f.value for f in inject.Failure),
     )
     return parser

@@ -1,7 +1,7 @@
 """One compiled draft layer, warmed up for every shape it will see; a recompile after that is an error.
 
-One thread of one process compiles and calls. Up to torch 2.13 the flag that says "FX is tracing" belongs to the whole
-process, so that a thread that traces breaks every other thread's call of a compiled function.
+One thread of one process compiles and calls. Up to torch 2.13 the flag that says "FX is tracing" belongs to
+the whole process, so that a thread that traces breaks every other thread's call of a compiled function.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def compile_layer(drafting: Drafting) -> None:
-    """Have the drafter call its layers through one compiled function; nothing is compiled before the first call."""
+    """Have the drafter call its layers through one compiled function; the first calls compile it."""
     if hasattr(dynamo_config, "fail_on_recompile_limit_hit"):
         # Without it, a shape that comes after the limit runs uncompiled and says nothing.
         dynamo_config.fail_on_recompile_limit_hit = True

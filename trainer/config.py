@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-def number(default: float, low: float, high: float) -> Any:
+def number(default: float, low: float, high: float) -> Any:  # noqa: ANN401 - a dataclass field stands for its value
     """A field that allows `low` to `high`, both included."""
     return field(default=default, metadata={"low": low, "high": high})
 
 
-def choice(default: str, *others: str) -> Any:
+def choice(default: str, *others: str) -> Any:  # noqa: ANN401 - a dataclass field stands for its value
     """A field that allows the words given."""
     return field(default=default, metadata={"choices": (default, *others)})
 
@@ -21,7 +21,8 @@ class TargetConfig:
     """The frozen model that the drafter drafts for."""
 
     path: str = "embedded"
-    """Directory of a target with config.json and model.safetensors; `embedded` is the one shipped with the trainer."""
+    """Directory of a target with config.json and model.safetensors; `embedded` is the one shipped with the
+    trainer."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +51,9 @@ class DraftConfig:
     """Target layers whose hidden states the drafter reads."""
     intermediate_size: int = number(0, 0, 1 << 20)
     """Width of the MLP; 0 takes the target's."""
+    init: str = choice("random", "target")
+    """`random`, or `target`: layers begin as copies of the target's first ones; needs intermediate_size =
+    0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,7 @@
 """The text that the embedded target and its drafter learn: the Python standard library's sources.
 
-Whole files are held out, by a hash of their path, so that the same files stay unseen on every machine and Python.
+Whole files are held out, by a hash of their path, so that the same files stay unseen on every machine and
+Python.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ SKIPPED = frozenset(
         "site-packages",
     )
 )
-"""Folders left out: third-party code, what distributions ship separately, and tables, whose sameness would flatter."""
+"""Folders left out: third-party code, what distributions ship separately, and tables, whose sameness would
+flatter."""
 TESTS = frozenset({"test", "tests"})
 
 

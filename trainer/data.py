@@ -68,7 +68,7 @@ def open_windows(corpus: Corpus, window_tokens: int, seed: int, *, at_least: int
     for name, windows in (("training", train), ("held-out", held_out)):
         if len(windows) < at_least:
             raise DataInvalid(
-                f"corpus: {len(windows)} {name} windows of {window_tokens} tokens, and a batch needs {at_least}; "
+                f"corpus: {len(windows)} {name} windows of {window_tokens} tokens; a batch needs {at_least}; "
                 "lower data.window_tokens, or name a larger folder with data.stdlib"
             )
     return train, held_out

@@ -1,9 +1,9 @@
 """Greedy decoding with a KV cache: the target alone, and with a proposer whose tokens it verifies.
 
-Both run the target in float64. A token alone and a token in a verified block go through matrix products of different
-shapes, whose roundings differ; in float64 that is some 1e-13 of a logit, while the smallest gap between the two best
-logits, which is measured and reported, is many orders larger. So the two must agree token for token, and a difference
-is an error of the program, not a near-tie.
+Both run the target in float64. A token alone and a token in a verified block go through matrix products of
+different shapes, whose roundings differ; in float64 that is some 1e-13 of a logit, while the smallest gap
+between the two best logits, which is measured and reported, is many orders larger. So the two must agree
+token for token, and a difference is an error of the program, not a near-tie.
 
 Shapes: T tokens so far, M tokens run now, E = taps * D.
 """
@@ -13,13 +13,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from trainer.drafting import Drafting
 from trainer.errors import DecodeMismatch
-from trainer.target import Cache, TargetModel
+
+if TYPE_CHECKING:
+    from trainer.drafting import Drafting
+    from trainer.target import Cache, TargetModel
 
 Propose = Callable[[list[int], Tensor], list[int]]
 """(tokens so far, taps [T-1, E] of all but the last of them) -> tokens that may follow."""
@@ -131,7 +134,7 @@ def require_same(alone: Decoded, speculative: Decoded, name: str) -> None:
     for index, (expected, found) in enumerate(pairs):
         if expected != found:
             raise DecodeMismatch(
-                f"decoding with {name}: token {index} is {found}, and the target's own is {expected} (smallest "
+                f"decoding with {name}: token {index} is {found}, the target's own is {expected} (smallest "
                 f"gap of its two best logits: {alone.smallest_gap:.2e}); this is a defect, please report it"
             )
 
@@ -152,7 +155,7 @@ def propose_by_drafter(drafting: Drafting) -> Propose:
 
 
 def propose_by_lookup(size: int, count: int) -> Propose:
-    """Propose what followed the newest earlier occurrence of the last `size` tokens; nothing if there is none."""
+    """Propose what followed the newest earlier occurrence of the last `size` tokens, if there is one."""
 
     def propose(tokens: list[int], _: Tensor) -> list[int]:
         return lookup(tokens, size, count)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from trainer.attention import draft_mask
 from trainer.blocks import Blocks, make_blocks, sample_anchors
 from trainer.loss import decay_weights, weighted_loss
+from trainer.model import DraftModel, draft_shape, initialise, initialise_from_target
 from trainer.seeds import generator
 from trainer.target import MASK_TOKEN
 
@@ -20,8 +21,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from trainer.config import Config
-    from trainer.model import DraftModel
     from trainer.target import TargetModel
+
+
+def begin_draft(config: Config, target: TargetModel) -> DraftModel:
+    """The drafter as it is before the first step."""
+    draft = DraftModel(draft_shape(target.shape, config.draft))
+    initialise(draft, generator(config.seed, "weights", 0))
+    if config.draft.init == "target":
+        initialise_from_target(draft, target)
+    return draft
 
 
 class Drafting:
@@ -63,7 +72,8 @@ class Drafting:
         size = self.config.draft.block_size
         blocks = make_blocks(tokens_BT, loss_mask, anchors_BA, keep, block_size=size, mask_token=MASK_TOKEN)
         drafted_BQ = self._logits(blocks, taps_BTE).argmax(dim=-1)
-        return drafted_BQ.unflatten(1, (-1, size))[..., 1:]
+        drafted_BAS: Tensor = drafted_BQ.unflatten(1, (-1, size))
+        return drafted_BAS[..., 1:]
 
     @torch.no_grad()
     def _teach(self, tokens_BT: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:

@@ -1,3 +1,4 @@
+# ruff: noqa: N818 - named for what happened, as `error.json` tells it
 """What can end a training run on purpose, each with its exit code and the kind told in `error.json`.
 
 TrainerError               1

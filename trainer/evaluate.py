@@ -1,7 +1,7 @@
 """How many drafted tokens the target accepts, beside two proposers that learned nothing.
 
-The acceptance length is the mean number of accepted draft tokens a verification; the token that the target adds
-itself is not counted, so tokens per target call are one more.
+The acceptance length is the mean number of accepted draft tokens a verification; the token that the target
+adds itself is not counted, so tokens per target call are one more.
 
 Shapes: B batch, T context tokens, A anchor slots, S block tokens, V vocabulary.
 """
@@ -26,9 +26,8 @@ from trainer.decode import (
     propose_by_lookup,
     require_same,
 )
+from trainer.drafting import begin_draft
 from trainer.loss import accepted_lengths
-from trainer.model import DraftModel, initialise
-from trainer.seeds import generator
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,12 +68,12 @@ class Evaluation:
         lines = [f"acceptance length, teacher-forced on held-out files: {_compare(self.teacher_forced)}"]
         if self.decoded is not None:
             told = self.decoded
-            lines += [
-                f"acceptance length, greedy decoding: {_compare(told)}",
-                f"decoded {told['prompts']} prompts x {told['new_tokens']} tokens, identical to the target's own; "
-                f"distinct {DISTINCT_SIZE}-grams {told['distinct_16grams']:.2f}; smallest gap of the two best "
-                f"logits {told['smallest_gap']:.1e}",
-            ]
+            lines.append(f"acceptance length, greedy decoding: {_compare(told)}")
+            lines.append(
+                f"decoded {told['prompts']} prompts x {told['new_tokens']} tokens, identical to the target's "
+                f"own; distinct {DISTINCT_SIZE}-grams {told['distinct_16grams']:.2f}; "
+                f"smallest gap of the two best logits {told['smallest_gap']:.1e}"
+            )
         return lines
 
 
@@ -86,7 +85,10 @@ def _compare(figures: dict[str, Any]) -> str:
 
 
 def evaluate(drafting: Drafting, held_out: Windows, beat: Callable[[], None]) -> Evaluation:
-    """Measure the drafter, itself untrained, and the look-up, on held-out files. `beat` is called as it goes."""
+    """Measure the drafter, itself untrained, and the look-up, on held-out files.
+
+    `beat` is called as it goes.
+    """
     rounded = -(-drafting.config.eval.windows // drafting.config.data.batch_windows)
     windows = held_out.spread(rounded * drafting.config.data.batch_windows)
     trained = {name: value.clone() for name, value in drafting.draft.state_dict().items()}
@@ -100,19 +102,12 @@ def evaluate(drafting: Drafting, held_out: Windows, beat: Callable[[], None]) ->
         decoded["drafter"] = decoding.measure("the drafter", propose_by_drafter(drafting))
         decoded["lookup"] = decoding.measure("the look-up", propose_by_lookup(LOOKUP_SIZE, size - 1))
     # The untrained drafter goes through the same compiled calls, so that it measures the weights alone.
-    drafting.draft.load_state_dict(untrained_state(drafting))
+    drafting.draft.load_state_dict(begin_draft(drafting.config, drafting.target).state_dict())
     forced["untrained"] = teacher_forced_drafter(drafting, windows, beat)
     if decoding is not None and decoded is not None:
         decoded["untrained"] = decoding.measure("the untrained drafter", propose_by_drafter(drafting))
     drafting.draft.load_state_dict(trained)
     return Evaluation(forced, decoded)
-
-
-def untrained_state(drafting: Drafting) -> dict[str, Tensor]:
-    """The weights that this run began with."""
-    fresh = DraftModel(drafting.draft.shape)
-    initialise(fresh, generator(drafting.config.seed, "weights", 0))
-    return fresh.state_dict()
 
 
 def teacher_forced_drafter(drafting: Drafting, windows: Tensor, beat: Callable[[], None]) -> float:
@@ -126,8 +121,8 @@ def teacher_forced(
 ) -> float:
     """Mean accepted length over verifications whose context is the files' own text.
 
-    After each anchor the target really verifies the proposal: its greedy token at every offset, given the text up to
-    the anchor and the proposal before that offset.
+    After each anchor the target really verifies the proposal: its greedy token at every offset, given the
+    text up to the anchor and the proposal before that offset.
     """
     config = drafting.config
     lengths: list[Tensor] = []

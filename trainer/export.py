@@ -1,7 +1,7 @@
 """Write the drafter in the published format, as SGLang, vLLM and TensorRT-LLM load it, and read it back.
 
-Servers skip tensors whose names they do not know without a word, so the set of names and shapes is checked here,
-against a list that does not come from the model.
+Servers skip tensors whose names they do not know without a word, so the set of names and shapes is checked
+here, against a list that does not come from the model.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def export(directory: Path, draft: DraftModel, target: TargetShape, *, mask_toke
 def draft_config(shape: DraftShape, target: TargetShape, *, mask_token: int, dtype: str) -> dict[str, Any]:
     """The published config.json keys.
 
-    `rope_theta` is given twice, since loaders older than `rope_parameters` fall back to a default without a word.
+    `rope_theta` is given twice, since loaders older than `rope_parameters` silently take a default.
     """
     return {
         "architectures": ["DFlashDraftModel"],

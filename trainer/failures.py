@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.fx import symbolic_trace
@@ -23,9 +23,10 @@ from trainer.files import write_durably
 from trainer.inject import Failure, Injection
 
 if TYPE_CHECKING:
-    from trainer.model import DraftModel
+    from trainer.model import DraftLayer, DraftModel
 
-# The shape at which dense attention asks for 284 GiB: 32 heads of a 1024 x 32 block step with a context of 40,000.
+# The shape at which dense attention asks for 284 GiB: 32 heads of a 1024 x 32 block step with a context of
+# 40,000.
 DENSE_HEADS, DENSE_QUERIES, DENSE_KEYS = 32, 32768, 72768
 SPARE_ADDRESS_BYTES = 32 << 30
 SLOW_S = 1.0
@@ -43,7 +44,7 @@ def check_possible(injections: list[Injection]) -> None:
         shared = torch.fx._symbolic_trace.is_fx_symbolic_tracing()  # noqa: SLF001 - the flag has no public reader
     if not shared:
         raise ConfigInvalid(
-            f"--inject fx-trace: torch {torch.__version__} keeps the tracing flag for each thread, so that the "
+            f"--inject fx-trace: torch {torch.__version__} keeps the tracing flag for each thread, so the "
             "error cannot happen; allowed: torch 2.9 to 2.13"
         )
 
@@ -74,7 +75,7 @@ class _TracingThread:
         self._inside.wait()
 
     def _trace(self) -> None:
-        def traced(x: Any) -> Any:
+        def traced(x: torch.Tensor) -> torch.Tensor:
             self._inside.set()
             self._release.wait()
             return x + 1
@@ -85,11 +86,12 @@ class _TracingThread:
 def _fx_trace(draft: DraftModel) -> None:
     compiled = draft.call_layer
 
-    # The thread starts at the very call: a tracer also patches nn.Module for the whole process, and the target's
+    # The thread starts at the very call: a tracer also patches nn.Module for the whole process, and the
+    # target's
     # modules, which are called before, would fail on that instead.
-    def call_while_tracing(*args: Any) -> Any:
+    def call_while_tracing(layer: DraftLayer, *tensors: torch.Tensor) -> torch.Tensor:
         _TracingThread().start()
-        return compiled(*args)
+        return compiled(layer, *tensors)
 
     draft.call_layer = call_while_tracing
 
@@ -97,7 +99,7 @@ def _fx_trace(draft: DraftModel) -> None:
 def _oom_dense(_: DraftModel) -> None:
     # A machine that overcommits would grant the address space and die when it is touched; a limit makes the
     # allocator say no, as a GPU's does.
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + SPARE_ADDRESS_BYTES, hard))
     q = torch.zeros(1, DENSE_HEADS, DENSE_QUERIES, 16)

@@ -31,7 +31,7 @@ class Phase(str, Enum):
 
 
 class Heartbeat:
-    """The present state of the attempt, written at every phase change and at most every half second between."""
+    """The present state of the attempt, written at every phase change and each half second between."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -68,6 +68,6 @@ def parse(spec: str) -> Injection:
 
 
 def due(injections: list[Injection], environ: Mapping[str, str]) -> list[Injection]:
-    """Those that fire in this attempt: all in the first and in one started by hand, else only the `!` ones."""
+    """Those that fire in this attempt: all in the first or in one started by hand, else the `!` ones."""
     first = environ.get("DFLASHCTL_ATTEMPT", "1") == "1"
     return [injection for injection in injections if first or injection.always]

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class LastWords:
     """A context that records whatever exception leaves it, and lets it go on.
 
-    A `SystemExit` is not an error: whoever raised it chose the exit code. The first rank to fail has the word;
-    a later one finds the file and leaves it as it is.
+    A `SystemExit` is not an error: whoever raised it chose the exit code. The first rank to fail has the
+    word; a later one finds the file and leaves it as it is.
     """
 
     def __init__(self, path: Path, heartbeat: Heartbeat, rank: int = 0) -> None:
@@ -55,7 +55,8 @@ class LastWords:
         self._publish(json.dumps(value).encode())
 
     def _publish(self, data: bytes) -> None:
-        # A hard link is exclusive and atomic at once: a reader never sees half a file, a second rank never wins.
+        # A hard link is exclusive and atomic at once: a reader never sees half a file, a second rank never
+        # wins.
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
         temporary.write_bytes(data)
         try:

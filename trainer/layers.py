@@ -19,6 +19,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """Same shape and type as `x`."""
         wide = x if x.dtype == torch.float64 else x.float()
         scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return scaled.to(x.dtype) * self.weight
@@ -34,6 +35,7 @@ class SwiGLU(nn.Module):
         self.down_proj = nn.Linear(intermediate, width, bias=False)
 
     def forward(self, x_BQD: Tensor) -> Tensor:
+        """[B, Q, D] to [B, Q, D]."""
         out_BQD: Tensor = self.down_proj(F.silu(self.gate_proj(x_BQD)) * self.up_proj(x_BQD))
         return out_BQD
 
@@ -56,7 +58,8 @@ def rotate(x_BNKH: Tensor, cos_B1KH: Tensor, sin_B1KH: Tensor) -> Tensor:
 
 def split_heads(x_BKD: Tensor, head_dim: int) -> Tensor:
     """[B, K, N*H] to [B, K, N, H]."""
-    return x_BKD.unflatten(-1, (-1, head_dim))
+    heads: Tensor = x_BKD.unflatten(-1, (-1, head_dim))
+    return heads
 
 
 def repeat_heads(x_BMKH: Tensor, groups: int) -> Tensor:

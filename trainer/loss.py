@@ -17,7 +17,10 @@ def decay_weights(block_size: int, gamma: float) -> Tensor:
 
 
 def weighted_loss(logits_BQV: Tensor, labels: Tensor, weights_BQ: Tensor) -> Tensor:
-    """sum(CE * w) / sum(w), in nats. Labels are ids [B, Q], or probabilities [B, Q, V]; 0 if nothing counts."""
+    """sum(CE * w) / sum(w), in nats.
+
+    Labels are ids [B, Q], or probabilities [B, Q, V]; 0 if nothing counts.
+    """
     targets = labels.flatten(0, 1)
     losses_Q = F.cross_entropy(logits_BQV.float().flatten(0, 1), targets, reduction="none")
     weights_Q = weights_BQ.flatten()

@@ -3,23 +3,25 @@
 Names are those of the published checkpoints (`DFlashDraftModel`), so exporting is saving. The drafter has no
 embedding and no head; both are the target's.
 
-Shapes: B batch, T context tokens, Q block tokens, K = T+Q keys, N heads, M key heads, H head dim, D model dim,
-E = taps * D.
+Shapes: B batch, T context tokens, Q block tokens, K = T+Q keys, N heads, M key heads, H head dim, D model
+dim, E = taps * D.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from trainer.attention import dense_attention
-from trainer.config import DraftConfig
 from trainer.layers import RMSNorm, SwiGLU, rope_table, rotate, split_heads
-from trainer.target import TargetShape
+
+if TYPE_CHECKING:
+    from trainer.config import DraftConfig
+    from trainer.target import TargetModel, TargetShape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +42,10 @@ class DraftShape:
 
 
 def target_layer_ids(num_target_layers: int, count: int) -> tuple[int, ...]:
-    """The published rule: round(1 + i*(L-4)/(n-1)), i = 0..n-1; L // 2 if n is 1. 0-based, "after layer i"."""
+    """The published rule: round(1 + i*(L-4)/(n-1)), i = 0..n-1; L // 2 if n is 1.
+
+    0-based, "after layer i".
+    """
     if count == 1:
         return (num_target_layers // 2,)
     return tuple(round(1 + i * (num_target_layers - 4) / (count - 1)) for i in range(count))
@@ -94,7 +99,10 @@ class DraftAttention(nn.Module):
 
 
 class DraftLayer(nn.Module):
-    """One layer. The context is the fused hidden states as they are: it does not pass the layer's input norm."""
+    """One layer.
+
+    The context is the fused hidden states as they are: it does not pass the layer's input norm.
+    """
 
     def __init__(self, shape: DraftShape) -> None:
         super().__init__()
@@ -146,9 +154,25 @@ class DraftModel(nn.Module):
 
 
 def initialise(model: DraftModel, generator: torch.Generator) -> None:
-    """Normal weights of deviation 0.02, smaller where a layer writes into the residual stream."""
-    residual_std = 0.02 / math.sqrt(2 * model.shape.num_layers)
+    """Normal weights of deviation 1/sqrt(inputs), halved where a layer writes into the residual stream.
+
+    The usual 0.02 suits wide models; at this width it costs a fifth of the acceptance length after 380 steps.
+    """
     for name, parameter in model.named_parameters():
         if parameter.ndim == 2:
-            std = residual_std if name.endswith(("o_proj.weight", "down_proj.weight")) else 0.02
-            nn.init.normal_(parameter, std=std, generator=generator)
+            std = parameter.shape[1] ** -0.5
+            halved = name.endswith(("o_proj.weight", "down_proj.weight"))
+            nn.init.normal_(parameter, std=std / 2 if halved else std, generator=generator)
+
+
+@torch.no_grad()
+def initialise_from_target(model: DraftModel, target: TargetModel) -> None:
+    """Begin with copies of the target's first layers and final norm; the fusion passes the first tap through.
+
+    Needs a drafter whose layers have the target's shapes, and no more of them than the target has.
+    """
+    model.norm.load_state_dict(target.norm.state_dict())
+    for draft_layer, target_layer in zip(model.layers, target.layers, strict=False):
+        draft_layer.load_state_dict(target_layer.state_dict())
+    width = model.shape.hidden_size
+    model.fc.weight[:, :width] += torch.eye(width)

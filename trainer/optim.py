@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from trainer.config import OptimConfig
+if TYPE_CHECKING:
+    from trainer.config import OptimConfig
 
 WSD_DECAY_RATIO = 0.2
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +63,4 @@ def _next_attempt(run: Path) -> RunDir:
     attempt.mkdir()
     checkpoints = run / "checkpoints"
     checkpoints.mkdir(exist_ok=True)
-    return RunDir(
-        run=Path(os.path.abspath(run)), attempt=attempt, checkpoints=checkpoints, attempt_number=None
-    )
+    return RunDir(run=run.absolute(), attempt=attempt, checkpoints=checkpoints, attempt_number=None)

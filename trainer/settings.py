@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import importlib
 import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from trainer.config import Config
 from trainer.errors import ConfigInvalid
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
+# By name, since type checking for Python 3.10 would want tomli installed everywhere.
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+
+T = TypeVar("T")
+_NOUNS: dict[type[object], str] = {int: "a whole number", float: "a number", str: "a string"}
 BUNDLED = Path(__file__).parent / "configs"
 
 
@@ -44,11 +48,12 @@ def _find(name: str) -> Path:
 
 def _parse_file(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigInvalid(f"{path.name}: not TOML: {error}; correct that line") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigInvalid(f"{path.name}: cannot be read: {error}; give a UTF-8 text file") from error
+    return table
 
 
 def _apply(table: dict[str, Any], override: str) -> None:
@@ -65,57 +70,53 @@ def _apply(table: dict[str, Any], override: str) -> None:
     table[leaf] = _value(text.strip())
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text  # a bare word is a string: the shell has eaten the quotes
 
 
-def _build(kind: type[Any], table: dict[str, Any], where: str, prefix: str) -> Any:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+def _build(kind: type[T], table: dict[str, Any], where: str, prefix: str) -> T:
+    fields = {field.name: field for field in dataclasses.fields(cast("Any", kind))}
     hints = get_type_hints(kind)
     for key in table:
         if key not in fields:
             close = difflib.get_close_matches(key, fields, n=1)
             guess = f"did you mean {close[0]}? " if close else ""
             raise ConfigInvalid(f"{where}: {prefix}{key}: unknown key; {guess}allowed: {', '.join(fields)}")
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for key, value in table.items():
         hint = hints[key]
-        if dataclasses.is_dataclass(hint):
-            if not isinstance(value, dict):
-                raise ConfigInvalid(f"{where}: {prefix}{key}: {value!r} is not a table; write [{key}]")
-            values[key] = _build(hint, value, where, f"{prefix}{key}.")
-        else:
+        if not dataclasses.is_dataclass(hint):
             values[key] = _check(value, hint, fields[key].metadata, f"{where}: {prefix}{key}")
+        elif isinstance(value, dict):
+            values[key] = _build(cast("type[Any]", hint), value, where, f"{prefix}{key}.")
+        else:
+            raise ConfigInvalid(f"{where}: {prefix}{key}: {value!r} is not a table; allowed: [{key}]")
     return kind(**values)
 
 
-def _check(value: Any, hint: type[Any], limits: Any, where: str) -> Any:
+def _check(value: object, hint: type[object], limits: Mapping[str, Any], where: str) -> object:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     allowed = _allowed(hint, limits)
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise ConfigInvalid(f"{where}: {value!r} is not {_noun(hint)}; allowed: {allowed}")
+        raise ConfigInvalid(f"{where}: {value!r} is not {_NOUNS[hint]}; allowed: {allowed}")
     if "choices" in limits and value not in limits["choices"]:
         raise ConfigInvalid(f"{where}: {value!r} is not one of them; allowed: {allowed}")
     # Written so that a NaN, for which every comparison is false, is out of range.
-    if "low" in limits and not limits["low"] <= value <= limits["high"]:
+    if isinstance(value, (int, float)) and "low" in limits and not limits["low"] <= value <= limits["high"]:
         raise ConfigInvalid(f"{where}: {value!r} is out of range; allowed: {allowed}")
     return value
 
 
-def _noun(hint: type[Any]) -> str:
-    return {int: "a whole number", float: "a number", str: "a string", bool: "true or false"}[hint]
-
-
-def _allowed(hint: type[Any], limits: Any) -> str:
+def _allowed(hint: type[object], limits: Mapping[str, Any]) -> str:
     if "choices" in limits:
         return ", ".join(limits["choices"])
     if "low" in limits:
-        return f"{_noun(hint)} from {limits['low']} to {limits['high']}"
-    return _noun(hint)
+        return f"{_NOUNS[hint]} from {limits['low']} to {limits['high']}"
+    return _NOUNS[hint]
 
 
 def _check_together(config: Config, where: str) -> None:
@@ -123,7 +124,12 @@ def _check_together(config: Config, where: str) -> None:
     if config.eval.prompts and decoded > config.data.window_tokens:
         raise ConfigInvalid(
             f"{where}: eval.prompt_tokens + eval.new_tokens + draft.block_size: {decoded} is over "
-            f"data.window_tokens, {config.data.window_tokens}; allowed: at most that, since decoding keeps that shape"
+            f"data.window_tokens, {config.data.window_tokens}; allowed: at most that, the shape of decoding"
+        )
+    if config.draft.init == "target" and config.draft.intermediate_size:
+        raise ConfigInvalid(
+            f"{where}: draft.intermediate_size: {config.draft.intermediate_size} is not the target's, which "
+            "draft.init = target needs; allowed: 0"
         )
     if config.draft.block_size >= config.data.window_tokens:
         raise ConfigInvalid(

@@ -1,4 +1,4 @@
-"""The frozen target: a byte-level model of the Qwen3 architecture, with taps on its hidden states and a KV cache.
+"""The frozen target: a byte-level Qwen3 model with taps on its hidden states and a KV cache.
 
 Tensor names are those of `Qwen3ForCausalLM`, so the asset loads there too.
 Shapes: B batch, T tokens run now, K keys (past and present), N heads, M key heads, H head dim, D model dim,
@@ -50,7 +50,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 class TargetOutput(NamedTuple):
-    """Logits [B, T, V] for the next token, taps [B, T, E] side by side, and the cache that now holds all keys."""
+    """Logits [B, T, V] for the next token, taps [B, T, E] side by side, and the cache of all keys."""
 
     logits: Tensor
     taps: Tensor
@@ -78,6 +78,7 @@ class TargetAttention(nn.Module):
         mask_B1TK: Tensor | None,
         past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Attended [B, T, D], and the keys and values [B, M, K, H] of past and present."""
         q = rotate(self.q_norm(split_heads(self.q_proj(x_BTD), self.head_dim)).transpose(1, 2), *rope)
         k = rotate(self.k_norm(split_heads(self.k_proj(x_BTD), self.head_dim)).transpose(1, 2), *rope)
         v = split_heads(self.v_proj(x_BTD), self.head_dim).transpose(1, 2)
@@ -105,6 +106,7 @@ class TargetLayer(nn.Module):
         mask_B1TK: Tensor | None,
         past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """[B, T, D] to [B, T, D], and the keys and values as attention returns them."""
         attended, kv = self.self_attn(self.input_layernorm(x_BTD), rope, mask_B1TK, past)
         x_BTD = x_BTD + F.dropout(attended, self.dropout, self.training)
         mixed = self.mlp(self.post_attention_layernorm(x_BTD))

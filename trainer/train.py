@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from trainer.compile import check_shapes, compile_layer, forbid_recompiles, num_
 from trainer.console import say, warn
 from trainer.corpus import Corpus, read_corpus, stdlib_directory
 from trainer.data import Windows, open_windows
-from trainer.drafting import Drafting
+from trainer.drafting import Drafting, begin_draft
 from trainer.environment import fingerprint
 from trainer.errors import Interrupted, NonFinite
 from trainer.evaluate import Evaluation, evaluate, teacher_forced_drafter
@@ -25,12 +24,12 @@ from trainer.export import export
 from trainer.files import write_json
 from trainer.heartbeat import Heartbeat, Phase
 from trainer.inject import Failure, Injection
-from trainer.model import DraftModel, draft_shape, initialise
 from trainer.optim import learning_rate, make_optimizer, set_learning_rate
-from trainer.seeds import generator
 from trainer.target import MASK_TOKEN, load_target, target_sha256
 
 if TYPE_CHECKING:
+    import threading
+
     from trainer.config import Config
     from trainer.rundir import RunDir
 
@@ -101,15 +100,15 @@ def load(job: Job) -> Parts:
     )
     target = load_target(config.target.path)
     heartbeat.beat()
-    draft = DraftModel(draft_shape(target.shape, config.draft))
-    initialise(draft, generator(config.seed, "weights", 0))
+    draft = begin_draft(config, target)
     parts = Parts(
         Drafting(config, target, draft), make_optimizer(draft, config.optim), corpus, train_windows, held_out
     )
     told = fingerprint(config, corpus=corpus.fingerprint, target_sha256=target_sha256(config.target.path))
     write_json(job.run_dir.attempt / "environment.json", told)
+    num_parameters = sum(p.numel() for p in draft.parameters())
     say(
-        f"drafter {sum(p.numel() for p in draft.parameters()):,} parameters, {config.draft.num_layers} layers, "
+        f"drafter {num_parameters:,} parameters, {config.draft.num_layers} layers, "
         f"block {config.draft.block_size}, target layers {list(draft.shape.target_layer_ids)}; corpus "
         f"{len(corpus.train)} files, {corpus.train_bytes:,} bytes, {len(corpus.held_out)} files held out; "
         f"{torch.get_num_threads()} threads, torch {torch.__version__}"
@@ -190,7 +189,7 @@ def take_step(config: Config, parts: Parts, lr: float) -> float:
     loss_value, norm_value = float(loss.detach()), float(norm)
     if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
         raise NonFinite(
-            f"step {parts.step + 1}: loss {loss_value}, gradient norm {norm_value}; the weights were not changed; "
+            f"step {parts.step + 1}: loss {loss_value}, gradient norm {norm_value}; weights unchanged; "
             "resume from the last checkpoint, with a lower optim.lr if it comes again"
         )
     parts.optimizer.step()

@@ -23,9 +23,11 @@ from safetensors.torch import save_file
 
 from trainer.console import say
 from trainer.corpus import Corpus, Source, read_corpus, stdlib_directory
-from trainer.target import TargetModel, TargetShape, config_json
+from trainer.target import TargetModel, TargetOutput, TargetShape, config_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 WARMUP_STEPS = 200
@@ -38,9 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     torch.manual_seed(options.seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     corpus = read_corpus(stdlib_directory(options.stdlib), include_tests=options.include_tests)
-    say(
-        f"corpus: {len(corpus.train)} files, {corpus.train_bytes} bytes; {len(corpus.held_out)} files held out"
-    )
+    say(f"corpus: {len(corpus.train)} files, {corpus.train_bytes} bytes; {len(corpus.held_out)} held out")
     model = TargetModel(TargetShape(), dropout=options.dropout).to(device)
     _initialise(model)
     figures = _fit(model, corpus, options, device)
@@ -155,7 +155,7 @@ def _spread_windows(stream: Tensor, window: int) -> Tensor:
     return stream[(starts + torch.arange(window + 1)).to(stream.device)].long()
 
 
-def _loss(forward: torch.nn.Module, windows: Tensor, device: str) -> Tensor:
+def _loss(forward: Callable[[Tensor], TargetOutput], windows: Tensor, device: str) -> Tensor:
     """Mean cross-entropy in nats a byte."""
     with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
         logits = forward(windows[:, :-1]).logits
