@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from orchestrator.connection.shell import Result, Shell, Stdin, Stream, check_argv
+from orchestrator.connection.shell import Result, Shell, Stdin, Stream, check_argv, printable
 from orchestrator.errors import BlindError, ContainerUnavailable, GuestError, HostDenied
 
 if TYPE_CHECKING:

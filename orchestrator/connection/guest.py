@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.connection.container import not_started
 from orchestrator.connection.guestfile import GuestFile, build_guest
-from orchestrator.errors import GuestError, GuestRefused
 from orchestrator.connection.shell import printable
+from orchestrator.errors import GuestError, GuestRefused
 from orchestrator.wire import Decoder, Encoder, Message, WireError
 
 if TYPE_CHECKING:
-    from orchestrator.connection.shell import Readable, Result, Shell, Stream, printable
+    from orchestrator.connection.shell import Readable, Result, Shell, Stream
     from orchestrator.inventory import Target
 
 CHECK_TIMEOUT_S = 20.0
@@ -248,11 +248,8 @@ class GuestStream:
 
 def refusal(name: str, message: Message) -> GuestRefused:
     """Return the error for an `error` line."""
-    text = str(message.get("message", ""))
-    hint = message.get("hint")
-    return GuestRefused(
-        f"{name}: {text}", reason=str(message.get("code", "")), hint=str(hint) if hint else None
-    )
+    text, hint = printable(str(message.get("message", ""))), printable(str(message.get("hint") or ""))
+    return GuestRefused(f"{name}: {text}", reason=str(message.get("code", "")), hint=hint or None)
 
 
 def _crash(name: str, verb: str, exit_code: int | None, stderr: str) -> GuestError:

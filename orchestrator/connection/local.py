@@ -11,7 +11,16 @@ import threading
 import time
 from typing import IO, TYPE_CHECKING
 
-from orchestrator.connection.shell import MAX_OUTPUT_BYTES, Lines, Readable, Result, Stdin, Tail, check_argv, summary
+from orchestrator.connection.shell import (
+    MAX_OUTPUT_BYTES,
+    Lines,
+    Readable,
+    Result,
+    Stdin,
+    Tail,
+    check_argv,
+    summary,
+)
 from orchestrator.errors import CommandTimeout, GuestError
 
 if TYPE_CHECKING:
@@ -93,7 +102,9 @@ def _start(words: tuple[str, ...], stdin: int | None) -> subprocess.Popen[bytes]
 
 def too_much(name: str, words: Sequence[str]) -> GuestError:
     """Return the error for a command that prints without end."""
-    return GuestError(f"{name}: {summary(words)} printed more than {MAX_OUTPUT_BYTES >> 20} MiB; it was cut off")
+    return GuestError(
+        f"{name}: {summary(words)} printed more than {MAX_OUTPUT_BYTES >> 20} MiB; it was cut off"
+    )
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -622,3 +622,16 @@ def wait_until(is_so, limit_s: float = 5.0) -> None:
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_command_that_prints_without_end_is_cut_off(shell: Shell):
+    with pytest.raises(GuestError, match="printed more than 64 MiB"):
+        shell.run(["head", "-c", "200000000", "/dev/zero"], timeout_s=60)
+
+
+def test_another_thread_may_close_a_stream(shell: Shell):
+    stream = shell.stream(["cat"])
+    threading.Timer(0.3, stream.close).start()
+    started = time.monotonic()
+    assert stream.read_line(20) == b""
+    assert time.monotonic() - started < 5

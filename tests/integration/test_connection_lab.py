@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from orchestrator.connection import Connections, GuestClient, Shell, ShellOptions, host_shell, open_shell
+from orchestrator.connection import (
+    Connections,
+    GuestClient,
+    Shell,
+    ShellOptions,
+    host_shell,
+    open_shell,
+    trainer_archive,
+)
 from orchestrator.errors import (
     CommandTimeout,
     ContainerUnavailable,
     GuestError,
+    GuestRefused,
     HostKeyRefused,
     HostUnreachable,
 )
@@ -259,3 +268,22 @@ def test_openssh_agrees_with_what_we_sent(lab: Lab, shell: Shell):
         [*lab.ssh_argv(), f"pct exec 200 -- sha256sum {path}"], capture_output=True, check=True
     )
     assert other.stdout.split()[0].decode() == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_the_trainer_travels_and_is_unpacked(lab: Lab, shell: Shell):
+    archive = trainer_archive()
+    client = GuestClient(shell, target_of(lab, state_dir="/var/lib/dflashctl-test-trainer"))
+    request = {"sha256": archive.sha256, "size": archive.size, "kind": "trainer"}
+    told: list[tuple[int, int]] = []
+    first = client.call(
+        "install", request, payload=archive.data, timeout_s=60, progress=lambda *at: told.append(at)
+    )[-1]
+    assert (first["type"], first["already"]) == ("installed", False)
+    assert told[-1] == (archive.size, archive.size)
+    assert shell.run(["test", "-f", f"{first['path']}/trainer/__init__.py"], timeout_s=20).is_success
+    again = client.call("install", {**request, "check": True})[-1]
+    assert again["already"] is True
+    with pytest.raises(GuestRefused) as caught:
+        client.call("install", {**request, "sha256": "0" * 64}, payload=archive.data, timeout_s=60)
+    assert caught.value.reason == "checksum"
+    shell.run(["rm", "-r", "/var/lib/dflashctl-test-trainer"], timeout_s=20)

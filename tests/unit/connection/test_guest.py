@@ -201,3 +201,21 @@ def test_a_refusal_in_a_stream_is_raised():
     stream = Far(result(3, lines({"type": "error", "code": "not_found", "message": "no run"}))).client.watch()
     with pytest.raises(GuestRefused, match="no run"):
         stream.read(1)
+
+
+def test_a_stream_that_we_closed_ends_quietly():
+    stream = Far(result(None, lines({"type": "hello"}))).client.watch()
+    stream.close()
+    assert [stream.read(1) and "x", stream.read(1)] == ["x", None]
+    assert stream.is_ended
+
+
+def test_a_hostile_guest_cannot_reach_the_terminal():
+    error = {"type": "error", "code": "x", "message": "\x1b]0;owned\x07" + "a" * 5000, "hint": "\x1b[2J"}
+    with pytest.raises(GuestRefused) as caught:
+        Far(result(3, lines(error))).client.call("look")
+    with pytest.raises(GuestError) as crashed:
+        Far(result(1, err=b"\x1b[2Jboom\x9b\n")).client.call("look")
+    for text in (str(caught.value), str(crashed.value)):
+        assert text.isprintable()
+        assert len(text) < 700
