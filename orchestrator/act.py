@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from orchestrator.clock import Clock, timestamp
 from orchestrator.errors import BlindError, GuestRefused, RunAlive
 from orchestrator.launch import RunSpec, start_request
-from orchestrator.types import Blind, Gpu, Present, Reading, Snapshot
+from orchestrator.types import Absent, Blind, Gpu, Present, Reading, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,9 +64,11 @@ def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates)
 def _gpu_reasons(
     reading: Reading[tuple[Gpu, ...]], wanted: tuple[int, ...] | None, floor_bytes: int
 ) -> list[str]:
-    if not isinstance(reading, Present):
-        # A run that names no GPUs may well be on CPUs; one that names some must see them free.
-        return [f"GPUs {list(wanted)} cannot be read"] if wanted else []
+    if isinstance(reading, Blind):
+        return [f"the GPUs cannot be read: {reading.reason}"]
+    if isinstance(reading, Absent):
+        # Without a driver a run is on CPUs, unless it names GPUs.
+        return [f"there is no driver for the GPUs {list(wanted)}"] if wanted else []
     by_index = {gpu.index: gpu for gpu in reading.value}
     reasons: list[str] = []
     for index in sorted(by_index) if wanted is None else wanted:

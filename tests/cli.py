@@ -22,6 +22,7 @@ class Cli:
     def __init__(self, home: Path, where: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         self.home = home
         self.where = tuple(where)
+        self.root = home  # of the container's file system, as this machine sees it
         self.watches: list[Watching] = []
         (home / "inventory").mkdir(parents=True, exist_ok=True)
         self.env = {

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,6 +22,7 @@ T = TypeVar("T")
 SMI_LIMIT_S = 3.0
 SMI_FIELDS = "index,uuid,name,memory.used,memory.total,utilization.gpu,power.draw,temperature.gpu"
 MIB = 1 << 20
+NO_DRIVER = "none"
 Reading = dict[str, Any]
 
 
@@ -47,7 +49,12 @@ def reading(initialized: list[bool]) -> Reading:
     except pynvml.NVMLError as error:
         initialized.clear()
         _quiet(pynvml.nvmlShutdown)
-        return _without_nvml(f"NVML: {error}")
+        found = _without_nvml(f"NVML: {error}")
+        is_missing = isinstance(error, pynvml.NVMLError_LibraryNotFound)
+        if is_missing and shutil.which("nvidia-smi") is None:
+            # No driver at all is an answer (a machine without GPUs), unlike a driver that does not answer.
+            return {**found, "source": NO_DRIVER}
+        return found
     return {"gpus": gpus, "source": "nvml", "problem": None}
 
 

@@ -96,7 +96,9 @@ def liveness(value: Mapping[str, Any]) -> Liveness:
 
 
 def gpus(message: Mapping[str, Any]) -> Reading[tuple[Gpu, ...]]:
-    """Return the GPUs of a `gpu` message; no driver to ask is Blind with its reason, not zero GPUs."""
+    """Return the GPUs of a `gpu` message: no driver at all is Absent, one that does not answer is Blind."""
+    if message.get("source") == "none":
+        return Absent()
     if message.get("source") is None:
         return Blind(str(message.get("problem") or "no NVML and no nvidia-smi"))
     return reading(message.get("gpus"), lambda rows: tuple(_gpu(row) for row in rows), "the GPU reading")

@@ -21,8 +21,8 @@ FAST_PLAYBOOK = "extends: default\nbackoff: [0s, 1s]\n"
 @pytest.fixture
 def cli(lab, tmp_path) -> Cli:
     where = ("--host", lab.host, "--port", str(lab.port), "--identity", str(lab.identity))
-    shutil.copy(ROOT / "tests" / "standin.py", lab.rootfs / STANDIN.lstrip("/"))
     made = Cli(tmp_path, (*where, "--known-hosts", str(lab.known_hosts), "--ct", "200"))
+    made.root = lab.rootfs
     (tmp_path / "playbook.yaml").write_text(FAST_PLAYBOOK)
     return made
 
@@ -37,6 +37,7 @@ def run(request, cli, lab) -> str:
 
 
 def launch_standin(cli: Cli, run: str, *words: str) -> None:
+    shutil.copy(ROOT / "tests" / "standin.py", cli.root / STANDIN.lstrip("/"))
     cli.launch("--run", run, "--playbook", str(cli.home / "playbook.yaml"), "--", "python3", STANDIN, *words)
 
 
@@ -242,8 +243,8 @@ def test_the_gpus_are_seen_and_a_busy_gpu_holds_back_a_relaunch(cli, clean_lab, 
     )
     clean_lab.set_gpus(GpuState().with_gpu(Gpu(0, used_mib=90_000)))
     watch = cli.watch(run)
-    gate = watch.wait_for(lambda e: e["kind"] == "gate")
-    assert "GPU 0 holds" in gate["text"]
+    watch.wait_for(lambda e: e["kind"] == "gate" and "GPU 0 holds" in e["text"])
+    assert not any(e["attempt"] == 2 for e in watch.events())
     clean_lab.set_gpus(GpuState())
     assert watch.end(60) == 0, watch.story()
 

@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.act import Gates, closed_gates
-from orchestrator.types import Blind, Liveness, Present
+from orchestrator.types import Absent, Blind, Liveness, Present
 from tests.builders import GONE, make_gpu, make_snapshot
 
 GATES = Gates(gpu_floor_bytes=1 << 30, min_free_bytes=1 << 30)
@@ -12,8 +12,13 @@ def test_all_gates_are_open_when_the_old_attempt_is_gone():
     assert closed_gates(make_snapshot(**DEAD), (0,), GATES) == ()
 
 
-def test_a_run_without_gpus_needs_no_gpu_reading():
-    assert closed_gates(make_snapshot(**DEAD, gpus=Blind("no NVML")), None, GATES) == ()
+def test_a_machine_without_a_driver_closes_no_gate_for_a_run_on_cpus():
+    assert closed_gates(make_snapshot(**DEAD, gpus=Absent()), None, GATES) == ()
+
+
+def test_gpus_that_were_not_read_yet_close_the_gate_even_for_a_run_that_names_none():
+    (reason,) = closed_gates(make_snapshot(**DEAD, gpus=Blind("not looked yet")), None, GATES)
+    assert "not looked yet" in reason
 
 
 @pytest.mark.parametrize(
@@ -29,6 +34,7 @@ def test_a_run_without_gpus_needs_no_gpu_reading():
         ({**DEAD, "result": Present({"step": 1})}, "finished"),
         ({**DEAD, "disk_free_bytes": 1 << 20}, "1 MiB free"),
         ({**DEAD, "gpus": Blind("driver stuck")}, "cannot be read"),
+        ({**DEAD, "gpus": Absent()}, "no driver"),
         ({**DEAD, "gpus": Present(())}, "missing"),
         ({**DEAD, "gpus": Present((make_gpu(0, problem="GPU is lost"),))}, "GPU is lost"),
         (

@@ -85,7 +85,13 @@ def test_another_pid_1_means_that_the_container_was_restarted():
     assert tracker.container_restarted
 
 
-def test_no_driver_to_ask_is_blind_and_not_zero_gpus():
+def test_no_driver_at_all_is_absent():
+    tracker = tracker_of_a_living_run()
+    tracker.apply({"type": "gpu", "gpus": [], "source": "none", "problem": "no NVML"}, NOW)
+    assert tracker.gpus == Absent()
+
+
+def test_a_driver_that_does_not_answer_is_blind_and_not_zero_gpus():
     tracker = tracker_of_a_living_run()
     tracker.apply({"type": "gpu", "gpus": [], "source": None, "problem": "no NVML"}, NOW)
     assert tracker.gpus == Blind("no NVML")
