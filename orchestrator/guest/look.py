@@ -28,6 +28,8 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     while True:
         for kind, fields in feed.turn(processes.scan(), tags):
             link.send(kind, fields)
+        if feed.wants_scan:
+            continue
         if not feed.has_more or all(each.log_offset >= size for each in feed.feeds[:1]):
             break
     link.send("end", {"run": place.name, "attempt": newest[0] if newest else None, "size": size})

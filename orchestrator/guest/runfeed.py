@@ -68,8 +68,11 @@ class RunFeed:
 
     def turn(self, table: Table | None, tags: set[str] | None) -> Iterator[Line]:
         """Give what is new; `table` if there is a fresh one, `tags` the run directories with a session."""
+        was_wanted, self.wants_scan = self.wants_scan, False
         self._look_at_attempts()
         self._look_at_files()
+        # Files younger than the table (an attempt that has just begun) are not judged by it.
+        self.wants_scan = self._is_alive_known and (self.wants_scan or (was_wanted and table is None))
         self._look_at_life(table)
         # That nothing lives is told after the last byte and exit.json: no end is seen before its cause.
         yield from self._run_line(tags, is_settled=False)
@@ -133,7 +136,6 @@ class RunFeed:
         if table is not None:
             self._alive = liveness.look(self.run, self._attempts, table)
             self._is_alive_known = True
-            self.wants_scan = False
             return
         trainer = (self._files.get("attempt_info") or {}).get("trainer_pid")
         if trainer in self._alive.pids:
@@ -143,7 +145,7 @@ class RunFeed:
             self.wants_scan = True
 
     def _run_line(self, tags: set[str] | None, *, is_settled: bool) -> Iterator[Line]:
-        if not self._is_alive_known:
+        if not self._is_alive_known or self.wants_scan:
             return
         spec = self._files.get("spec")
         alive: dict[str, Any] | None = self._alive.fields(session=bool(tags and str(self.run.path) in tags))

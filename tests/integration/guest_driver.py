@@ -127,7 +127,7 @@ class Watch:
         deadline = time.monotonic() + limit_s
         while True:
             line = self.read(deadline - time.monotonic())
-            assert line is not None, f"no such line; got {[m['type'] for m in self.lines]}"
+            assert line is not None, f"no such line; got {[m['type'] for m in self.lines[-30:]]}"
             if is_wanted(line):
                 return line
 

@@ -49,6 +49,18 @@ def test_hostile_values_reach_the_trainer_and_stay_out_of_argv_and_the_wire(gues
     assert "hf_secret" not in json.dumps(guest.ask("look", run="r", log_bytes=0))
 
 
+def test_a_relaunch_without_values_keeps_those_that_are_there_and_may_change_some(guest):
+    code = "import os; print(os.environ['A'], os.environ['B'], os.environ.get('CUDA_VISIBLE_DEVICES'))"
+    guest.start(argv=[sys.executable, "-c", code], env={"A": "1", "B": "2"})
+    guest.exit()
+    spec = {"argv": [sys.executable, "-c", code], "gpus": [1, 3], "config_toml": "x = '\u00e9'\n"}
+    guest.ask("start", run="r", attempt=2, spec=spec, env=None, env_update={"B": "3"})
+    guest.exit(2)
+    assert (guest.dir("r", 1) / "log").read_text() == "1 2 None\n"
+    assert (guest.dir("r", 2) / "log").read_text() == "1 3 1,3\n"
+    assert (guest.dir("r", 2) / "config.toml").read_text() == "x = '\u00e9'\n"
+
+
 def test_a_second_trainer_is_refused_while_one_lives(guest):
     first = guest.start("--steps", 1000)
     for attempt in (1, 2):
@@ -170,7 +182,7 @@ def test_the_session_keeps_the_whole_history_and_shows_the_log(guest):
     [
         {"run": "../x"}, {"run": "a\nb"}, {"run": ""}, {"run": "a..b"}, {"run": "-a"}, {"run": None},
         {"attempt": 0}, {"attempt": "1"}, {"attempt": True}, {"env": {"A=B": "x"}}, {"env": {"A": 1}},
-        {"env": {"A": "\0"}}, {"spec": {"argv": []}}, {"spec": {"argv": "sh"}}, {"spec": {"argv": ["\ud800"]}},
+        {"env": {"A": "\0"}}, {"spec": {}}, {"spec": {"argv": "sh"}}, {"spec": {"argv": ["\ud800"]}},
         {"spec": {"argv": ["true"], "cwd": "x"}}, {"state_dir": "x"}, {"state_dir": "/$N"},
     ],
 )  # fmt: skip

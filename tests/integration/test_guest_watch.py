@@ -237,3 +237,29 @@ def test_a_death_is_told_within_a_second(guest):
     watch.until("exit")
     assert time.monotonic() - begin < 1
     watch.close()
+
+
+def test_the_end_is_never_told_before_its_cause(guest):
+    watch = guest.watch()
+    for attempt in range(1, 6):
+        guest.start("--steps", 9, "--step-s", 0.03 + attempt / 100, attempt=attempt)
+        watch.until(lambda m, n=attempt: m["type"] == "exit" and m["attempt"] == n)
+        guest.exit(attempt)
+    watch.until(lambda m: m["type"] == "run" and m["attempt"] == 5 and not m["alive"]["pids"], 3)
+    ended = 0
+    for line in watch.lines:
+        if line["type"] == "exit":
+            ended = line["attempt"]
+        elif line["type"] == "run" and line["attempt_info"] and line["alive"]:
+            is_gone = not line["alive"]["pids"] and not line["alive"]["lock_held"]
+            assert not is_gone or ended == line["attempt"]
+    watch.close()
+
+
+def test_a_negative_offset_counts_from_the_end_of_the_log(guest):
+    guest.start("--steps", 5)
+    guest.exit()
+    watch = guest.watch({"r": {"attempt": 1, "log_offset": -10, "metrics_offset": 0}})
+    watch.until("exit")
+    assert watch.log() == (guest.dir("r", 1) / "log").read_bytes()[-10:]
+    watch.close()
