@@ -2,8 +2,9 @@
 
 from orchestrator.connection.commands import attach_argv, dry_run_lines
 from orchestrator.connection.container import ContainerShell
-from orchestrator.connection.guest import GuestClient, GuestStream
+from orchestrator.connection.guest import GuestClient
 from orchestrator.connection.guestfile import Archive, GuestFile, build_guest, trainer_archive
+from orchestrator.connection.gueststream import GuestStream
 from orchestrator.connection.host import HostShell
 from orchestrator.connection.local import LocalShell
 from orchestrator.connection.opening import host_shell, open_shell

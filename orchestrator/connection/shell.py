@@ -12,7 +12,7 @@ from orchestrator.errors import GuestError
 from orchestrator.wire import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 
 class Readable(Protocol):
@@ -22,6 +22,7 @@ class Readable(Protocol):
         """Return at most `size` bytes; `b""` at the end."""
 
 
+CHUNK_BYTES = 64 * 1024
 MAX_OUTPUT_BYTES = 64 << 20  # of one command; what comes out of a container may be hostile
 
 Stdin: TypeAlias = "bytes | Readable | None"
@@ -104,6 +105,15 @@ class Shell(Protocol):
 
     def close(self) -> None:
         """Give the connection back. Harmless to repeat."""
+
+
+def chunks(stdin: bytes | Readable) -> Iterator[bytes]:
+    """Yield what to write, piece by piece."""
+    if isinstance(stdin, bytes):
+        yield stdin
+        return
+    while piece := stdin.read(CHUNK_BYTES):
+        yield piece
 
 
 class Lines:
@@ -190,3 +200,10 @@ def summary(argv: Sequence[str], limit: int = 100) -> str:
     """Return an argv for a message: printable, on one line, cut."""
     text = " ".join(argv).encode("unicode_escape", "surrogateescape").decode("ascii")
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def too_much(name: str, words: Sequence[str]) -> GuestError:
+    """Return the error for a command that prints without end."""
+    return GuestError(
+        f"{name}: {summary(words)} printed more than {MAX_OUTPUT_BYTES >> 20} MiB; it was cut off"
+    )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pydantic import ValidationError
 
@@ -18,6 +18,8 @@ from orchestrator.yamlfile import show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from typing_extensions import Unpack
 
     from orchestrator.inventory.load import Inventory
 
@@ -92,13 +94,14 @@ class Target:
         return cls(**values)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Wishes:
+class Options(TypedDict, total=False):
     """Options of the command line; None leaves the inventory's value or the default."""
 
     user: str | None
     port: int | None
     identity: str | None
+    known_hosts: str | None
+    become: tuple[str, ...] | None
     python: str | None
     guest_python: str | None
     state_dir: str | None
@@ -106,8 +109,6 @@ class _Wishes:
     config: str | None
     env_file: str | None
     gpus: tuple[int, ...] | None
-    become: tuple[str, ...] | None
-    known_hosts: str | None
 
 
 def resolve(
@@ -117,18 +118,7 @@ def resolve(
     ct: int | None = None,
     container: str | None = None,
     host_only: bool = False,
-    user: str | None = None,
-    port: int | None = None,
-    identity: str | None = None,
-    known_hosts: str | None = None,
-    become: tuple[str, ...] | None = None,
-    python: str | None = None,
-    guest_python: str | None = None,
-    state_dir: str | None = None,
-    checkpoint_dir: str | None = None,
-    config: str | None = None,
-    env_file: str | None = None,
-    gpus: tuple[int, ...] | None = None,
+    **options: Unpack[Options],
 ) -> Target:
     """Return the target that the options mean.
 
@@ -139,20 +129,6 @@ def resolve(
         ConfigError: Options contradict each other, or say too little.
         NotFound: No container of that name.
     """
-    wishes = _Wishes(
-        user=user,
-        port=port,
-        identity=identity,
-        python=python,
-        guest_python=guest_python,
-        state_dir=state_dir,
-        checkpoint_dir=checkpoint_dir,
-        config=config,
-        env_file=env_file,
-        gpus=gpus,
-        become=become,
-        known_hosts=known_hosts,
-    )
     _check_options(host, ct, container)
     entry = None if host_only else _pick(inventory, host, ct, container)
     if entry is not None and host is None:
@@ -163,9 +139,9 @@ def resolve(
             f"no host given, and the inventory does not settle it (containers: {names})",
             hint="give --host ADDRESS --ct ID, --host local, or --container NAME",
         )
-    where = None if host == LOCAL else _with_login(inventory.host(host), wishes)
+    where = None if host == LOCAL else _with_login(inventory.host(host), options)
     ct = ct if entry is None or ct is not None else entry.ct
-    return _build(inventory, entry, wishes, where, ct)
+    return _build(inventory, entry, options, where, ct)
 
 
 def _check_options(host: str | None, ct: int | None, container: str | None) -> None:
@@ -178,30 +154,32 @@ def _check_options(host: str | None, ct: int | None, container: str | None) -> N
 
 
 def _build(
-    inventory: Inventory, entry: Container | None, wishes: _Wishes, where: Host | None, ct: int | None
+    inventory: Inventory, entry: Container | None, options: Options, where: Host | None, ct: int | None
 ) -> Target:
     base = entry or Container(name="adhoc", host=LOCAL, ct=ct)
     is_local = where is None and ct is None
-    state_dir = wishes.state_dir or base.state_dir or (LOCAL_STATE_DIR if is_local else CONTAINER_STATE_DIR)
-    checkpoint_dir = wishes.checkpoint_dir or base.checkpoint_dir
+    default = LOCAL_STATE_DIR if is_local else CONTAINER_STATE_DIR
+    state_dir = options.get("state_dir") or base.state_dir or default
+    checkpoint_dir = options.get("checkpoint_dir") or base.checkpoint_dir
     for option, path in (("--state-dir", state_dir), ("--checkpoint-dir", checkpoint_dir)):
         allowed = ("/", "~/") if is_local else ("/",)
         if path is not None and (not path.startswith(allowed) or "\n" in path or "\0" in path):
             raise ConfigError(f"{option}: {show(path)} is not allowed; allowed: a path that begins with /")
+    known_hosts, gpus = options.get("known_hosts"), options.get("gpus")
     return Target(
         host=where,
         ct=ct,
         container=entry.name if entry else None,
         jumps=inventory.jumps(where) if where else (),
-        known_hosts=str(Path(wishes.known_hosts).expanduser()) if wishes.known_hosts else None,
-        become=wishes.become or (where.become if where else None),
-        python=wishes.python or base.python,
-        guest_python=wishes.guest_python or base.guest_python,
+        known_hosts=str(Path(known_hosts).expanduser()) if known_hosts else None,
+        become=options.get("become") or (where.become if where else None),
+        python=options.get("python") or base.python,
+        guest_python=options.get("guest_python") or base.guest_python,
         state_dir=state_dir,
         checkpoint_dir=checkpoint_dir,
-        config=wishes.config or base.config,
-        env_file=wishes.env_file or base.env_file,
-        gpus=wishes.gpus if wishes.gpus is not None else base.gpus,
+        config=options.get("config") or base.config,
+        env_file=options.get("env_file") or base.env_file,
+        gpus=gpus if gpus is not None else base.gpus,
     )
 
 
@@ -240,9 +218,12 @@ def _same_host(inventory: Inventory, left: str, right: str) -> bool:
     return inventory.host(left).address == inventory.host(right).address
 
 
-def _with_login(host: Host, wishes: _Wishes) -> Host:
-    changes = {"user": wishes.user, "port": wishes.port, "identity": wishes.identity}
-    given = {name: value for name, value in changes.items() if value is not None}
-    if "identity" in given:
-        given["identity"] = str(Path(str(given["identity"])).expanduser())
-    return host_from({**host.model_dump(), **given}) if given else host
+def _with_login(host: Host, options: Options) -> Host:
+    identity = options.get("identity")
+    given = {
+        "user": options.get("user"),
+        "port": options.get("port"),
+        "identity": str(Path(identity).expanduser()) if identity else None,
+    }
+    changes = {name: value for name, value in given.items() if value is not None}
+    return host_from({**host.model_dump(), **changes}) if changes else host

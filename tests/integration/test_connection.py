@@ -175,6 +175,19 @@ def test_no_answer_in_time_is_told(shell: Shell):
     assert time.monotonic() - started < 5
 
 
+TRICKLE = ["sh", "-c", "while printf x; do sleep 0.02; done"]
+
+
+def test_a_trickle_of_output_does_not_hold_the_limit_up(shell: Shell):
+    started = time.monotonic()
+    with pytest.raises(CommandTimeout):
+        shell.run(TRICKLE, timeout_s=0.5)
+    stream = shell.stream(TRICKLE)
+    assert stream.read_line(0.5) is None
+    stream.close()
+    assert time.monotonic() - started < 6
+
+
 def test_a_stream_gives_lines_while_it_runs(shell: Shell):
     stream = shell.stream(
         ["sh", "-c", 'echo ready; while read line; do echo "got $line"; done; echo err >&2; exit 3']
