@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.site import Site
 
 RUN = "demo"
-INJECTION = {"tiny": "fx-trace@120", "fast": "fx-trace@25"}
+INJECTION = {"tiny": "fx-trace@120", "fast": "fx-trace@12"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -213,9 +213,13 @@ def _healthy(heartbeat: Heartbeat) -> Diagnosis:
 
 
 def _step(snapshot: Snapshot) -> int | None:
+    # A heartbeat is written once a second: the last words or the log may know of a later step.
+    known = [snapshot.log.last_step]
     if isinstance(snapshot.heartbeat, Present):
-        return snapshot.heartbeat.value.step
-    return snapshot.log.last_step
+        known.append(snapshot.heartbeat.value.step)
+    if isinstance(snapshot.last_words, Present):
+        known.append(snapshot.last_words.value.step)
+    return max((step for step in known if step is not None), default=None)
 
 
 def _phase(snapshot: Snapshot) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import typer
 from rich.table import Table
@@ -13,7 +12,7 @@ from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, connect_options, load_inventory, print_json, resolve_target
 from orchestrator.connection import host_shell
 from orchestrator.errors import Exit, OrchestratorError
-from orchestrator.inventory import Container, Inventory, Target, resolve
+from orchestrator.inventory import Container, Inventory, resolve
 from orchestrator.inventory.scan import Answer, render, scan
 from orchestrator.site import Site
 
@@ -112,7 +111,7 @@ def scan_(
         dflashctl inventory scan --host local
     """
     target = resolve_target(
-        host=host or "local", known_hosts=known_hosts, user=user, port=port, identity=identity
+        host=host or "local", host_only=True, known_hosts=known_hosts, user=user, port=port, identity=identity
     )
     shell = host_shell(target, options=connect_options(accept_new_host_key=accept_new_host_key))
 
@@ -125,11 +124,7 @@ def scan_(
         )
 
     try:
-        text = render(_host_only(target), scan(ask, _host_only(target)))
+        text = render(target, scan(ask, target))
     finally:
         shell.close()
     typer.echo(text, nl=False)
-
-
-def _host_only(target: Target) -> Target:
-    return replace(target, ct=None)

@@ -170,6 +170,12 @@ def launch(
     identity: options.Identity = None,
     known_hosts: options.KnownHosts = None,
     accept_new_host_key: options.AcceptKey = False,
+    on_host: Annotated[
+        bool,
+        typer.Option(
+            "--on-host", help="Without a container, on a remote host itself.", rich_help_panel="Where"
+        ),
+    ] = False,
     state_dir: options.StateDir = None,
     checkpoint_dir: Annotated[
         str | None, typer.Option("--checkpoint-dir", help="Instead of one in the run's folder.")
@@ -193,6 +199,11 @@ def launch(
         checkpoint_dir=checkpoint_dir,
         gpus=_parse_gpus(gpus),
     )
+    if target.host is not None and target.ct is None and not on_host:
+        raise ConfigError(
+            f"--host {host}: no container is named, and the trainer would run on the Proxmox host itself",
+            hint="give --ct ID (`pct list` shows them), or --on-host if you mean it",
+        )
     files = [Path(path) for path in (target.env_file, env_file) if path]
     values = _read_env(env, files)
     spec = _make_spec(run, target, config, settings or [], inject or [], command or [], values)

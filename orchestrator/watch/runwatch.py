@@ -217,6 +217,9 @@ class RunWatch:
         view = self.tracker.view
         exit_record = snapshot.exit.value if isinstance(snapshot.exit, Present) else None
         heartbeat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
+        words = snapshot.last_words.value if isinstance(snapshot.last_words, Present) else None
+        known = (heartbeat.step if heartbeat else None, words.step if words else None, snapshot.log.last_step)
+        steps = [step for step in known if step is not None]
         self._record.save_attempt(
             self.row.id,
             snapshot.attempt,
@@ -224,7 +227,7 @@ class RunWatch:
             failure=diagnosis.failure,
             fingerprint=diagnosis.fingerprint,
             first_step=view.first_step if view else None,
-            last_step=heartbeat.step if heartbeat else None,
+            last_step=max(steps, default=None),
             checkpoint_step=self.tracker.checkpoint_step,
             exit_code=exit_record.code if exit_record else None,
             exit_signal=exit_record.signal if exit_record else None,
