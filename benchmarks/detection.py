@@ -1,8 +1,8 @@
 """How soon a death is known, in the lab: `python -m benchmarks.detection [--crashes 32] [--json FILE]`.
 
-Real sshd, pct, LXC and tmux. Beside it, in the same run, the way it was done by hand: a new ssh every N seconds for
-`pct exec ... tmux capture-pane; nvidia-smi`. A death's instant is taken from the trainer's own last words, which is
-before its process ends, so every figure here is an upper bound.
+Real sshd, pct, LXC and tmux. Beside it, in the same run, the way it was done by hand: a new ssh every N
+seconds for `pct exec ... tmux capture-pane; nvidia-smi`. A death's instant is taken from the trainer's own
+last words, which is before its process ends, so every figure here is an upper bound.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator import inventory
 from orchestrator.clock import SystemClock
@@ -35,11 +34,16 @@ from orchestrator.site import Site
 from orchestrator.watch import Watched, Watcher, WatchEvent
 from tests.lab.lab import PREFIX, Lab
 
+if TYPE_CHECKING:
+    from datetime import datetime
+
 ROOT = Path(__file__).resolve().parents[1]
 STANDIN = "/opt/standin.py"
 STEP_S = 0.25
+ENDLESS = ("--steps", "100000", "--checkpoint-every", "0")
 HAND_EVERY_S = 5.0
 SEED_EVERY_S = 420.0
+GPUS = "index,memory.used --format=csv"
 
 
 class Deaths:
@@ -49,11 +53,12 @@ class Deaths:
         self.told: dict[str, tuple[datetime, str | None]] = {}
 
     def emit(self, event: WatchEvent) -> None:
+        """Keep the first word of a death."""
         if event.kind == "diagnosis" and event.detail.get("state") == "dead":
             self.told.setdefault(event.run, (event.at, event.detail.get("failure")))
 
     def refresh(self) -> None:
-        pass
+        """Draw nothing."""
 
 
 def standin_spec(run: str, *words: str) -> RunSpec:
@@ -101,7 +106,7 @@ def detect(site: Site, lab: Lab, count: int, rng: random.Random) -> tuple[list[f
 
 
 def hand_command(lab: Lab, session: str) -> list[str]:
-    inner = f"tmux -L dflashctl capture-pane -p -S -40 -t {session}; nvidia-smi --query-gpu=index,memory.used --format=csv"
+    inner = f"tmux -L dflashctl capture-pane -p -S -40 -t {session}; nvidia-smi --query-gpu={GPUS}"
     return [*lab.ssh_argv(), f"pct exec 200 -- bash -c '{inner}'"]
 
 
@@ -112,9 +117,7 @@ def by_hand(site: Site, lab: Lab, count: int, rng: random.Random) -> list[float]
         for index in range(count):
             run = f"hand-{index}"
             steps = str(max(4, round(rng.uniform(3, 8) / STEP_S)))
-            spec = standin_spec(
-                run, "--steps", "100000", "--checkpoint-every", "0", "--crash-at", steps, "--fx-text"
-            )
+            spec = standin_spec(run, *ENDLESS, "--crash-at", steps, "--fx-text")
             Operator(site, record, SystemClock()).launch(spec, {}, playbook=None)
             while True:
                 shown = subprocess.run(
@@ -149,7 +152,7 @@ def looks(site: Site, lab: Lab) -> dict[str, float]:
 
 
 def socket_bytes() -> int:
-    """Return the bytes that the kernel sent and received on the open ssh connections (tcp_info, linux/tcp.h)."""
+    """Return the bytes sent and received on the open ssh connections (tcp_info of linux/tcp.h)."""
     total = 0
     for way in SHARED._ways.values():  # noqa: SLF001  # nothing else knows the sockets
         for slot in way.slots:
@@ -226,17 +229,15 @@ def measure(lab: Lab, crashes: int, hand_crashes: int, seed: int) -> dict[str, A
 def report(found: dict[str, Any]) -> None:
     print(f"{found['named_right']} of {found['crashes']} deaths named right")
     print(f"{'':34}{'median':>10}{'p99':>10}{'max':>10}")
-    print(
-        f"{'watch, death to diagnosis':34}{found['median_s']:>9.3f}s{found['p99_s']:>9.3f}s{found['max_s']:>9.3f}s"
+    rows = (
+        ("watch, death to diagnosis", "median_s", "p99_s", "max_s"),
+        ("by hand every 5 s, death to sight", "hand_median_s", None, "hand_max_s"),
+        ("by hand every 420 s, expected", "seed_expected_s", None, None),
     )
-    print(
-        f"{'by hand every 5 s, death to sight':34}{found['hand_median_s']:>9.3f}s{'':>10}{found['hand_max_s']:>9.3f}s"
-    )
-    print(f"{'by hand every 420 s, expected':34}{found['seed_expected_s']:>9.1f}s")
-    ratio = found["look_hand_ms"] / found["look_kept_ms"]
-    print(
-        f"one look: {found['look_kept_ms']:.2f} ms kept, {found['look_hand_ms']:.0f} ms by hand ({ratio:.0f} times)"
-    )
+    for title, *keys in rows:
+        print(f"{title:34}" + "".join(f"{found[key]:>9.3f}s" if key else f"{'':>10}" for key in keys))
+    kept, hand = found["look_kept_ms"], found["look_hand_ms"]
+    print(f"one look: {kept:.2f} ms kept, {hand:.0f} ms by hand ({hand / kept:.0f} times)")
     print(f"idle watch: {found['idle_bytes_per_s']:.0f} bytes/s")
 
 

@@ -1,22 +1,22 @@
 """Every error a person can meet, with its exit code.
 
-    OrchestratorError                 root; the command line prints it without a traceback
-    +-- ConfigError (ValueError)      an operator's file or option is wrong; names file, key, value, what is allowed
-    |   +-- InventoryError
-    |   +-- PlaybookError
-    +-- NotFound                      no such run, attempt, host or container in the record or inventory
-    +-- BlindError                    we could not look; says nothing about the run
-    |   +-- HostUnreachable           refused, no route, connect timeout, connection lost
-    |   +-- HostDenied                authentication or permission
-    |   +-- HostKeyRefused            unknown or changed host key
-    |   +-- ContainerUnavailable      pct says stopped, missing or locked
-    |   +-- CommandTimeout            no answer within the limit
-    |   +-- GuestError                the guest is missing, crashed, or answered what is not its protocol
-    +-- CommandFailed                 it ran and said no
-    +-- GuestRefused                  the guest understood the request and said no, with its own code
-    +-- RunAlive                      a second trainer was refused
-    +-- RecordError                   the record could not be read or written; acting stops
-    +-- ActRefused                    a gate before an act is closed
+OrchestratorError             root; the command line prints it without a traceback
+|-- ConfigError (ValueError)  an operator's file or option is wrong; names file, key, value, what is allowed
+|   |-- InventoryError
+|   `-- PlaybookError
+|-- NotFound                  no such run, attempt, host or container in the record or inventory
+|-- BlindError                we could not look; says nothing about the run
+|   |-- HostUnreachable       refused, no route, connect timeout, connection lost
+|   |-- HostDenied            authentication or permission
+|   |-- HostKeyRefused        unknown or changed host key
+|   |-- ContainerUnavailable  pct says stopped, missing or locked
+|   |-- CommandTimeout        no answer within the limit
+|   `-- GuestError            the guest is missing, crashed, or answered what is not its protocol
+|-- CommandFailed             it ran and said no
+|-- GuestRefused              the guest understood the request and said no, with its own code
+|-- RunAlive                  a second trainer was refused
+|-- RecordError               the record could not be read or written; acting stops
+`-- ActRefused                a gate before an act is closed
 """
 
 from __future__ import annotations

@@ -6,9 +6,11 @@ A thing looked at is `Present`, `Absent` or `Blind`. Blind is not absent: it say
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
-from typing import Any, Generic, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 T = TypeVar("T")
 
@@ -32,7 +34,7 @@ class Blind:
     reason: str
 
 
-Reading = Union[Present[T], Absent, Blind]
+Reading = Present[T] | Absent | Blind
 
 
 class Phase(str, Enum):
@@ -211,8 +213,8 @@ class LogMatch:
 class LogReading:
     """What the log showed up to `read_bytes`, as far as classification needs it.
 
-    `matches` is bounded: the first and the newest of each signature. `exception` is the line that ends the root of the
-    last uncaught traceback, if the log ends in one. `tail` is the last lines, cleaned.
+    `matches` is bounded: the first and the newest of each signature. `exception` is the line that ends the
+    root of the last uncaught traceback, if the log ends in one. `tail` is the last lines, cleaned.
     """
 
     read_bytes: int = 0

@@ -6,11 +6,15 @@ import re
 import shutil
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli import ROOT, Cli, is_kind
 from tests.lab.gpus import Gpu, GpuState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +32,7 @@ def cli(lab, tmp_path) -> Cli:
 
 
 @pytest.fixture
-def run(request, cli, lab) -> str:
+def run(request, cli, lab) -> Iterator[str]:
     """A name of the test's own, and nothing left alive under it afterwards."""
     name = re.sub(r"[^A-Za-z0-9-]", "-", request.node.name)[:50].strip("-")
     yield name
