@@ -8,6 +8,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from trainer.clock import utc_now
+from trainer.console import warn
 from trainer.errors import TrainerError
 from trainer.files import SCHEMA
 
@@ -52,7 +53,10 @@ class LastWords:
             "kind": error.kind if isinstance(error, TrainerError) else None,
             "at": utc_now(),
         }
-        self._publish(json.dumps(value).encode())
+        try:
+            self._publish(json.dumps(value).encode())
+        except OSError as unwritten:  # a full disk may be what ended it: the first error must come through
+            warn(f"{self._path}: {unwritten}; the reason is in this log alone")
 
     def _publish(self, data: bytes) -> None:
         # A hard link is exclusive and atomic at once: a reader never sees half a file, a second rank never

@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from trainer.corpus import is_held_out, read_corpus
+from trainer.corpus import Source, is_held_out, read_corpus
 from trainer.errors import DataInvalid
 
 HELD_OUT = next(f"a{i}.py" for i in range(999) if is_held_out(f"a{i}.py"))
@@ -9,13 +11,13 @@ TEXT = b"x = 1\n" * 300
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> Path:
     (tmp_path / HELD_OUT).write_bytes(TEXT)
     (tmp_path / TRAINED).write_bytes(TEXT)
     return tmp_path
 
 
-def paths(sources):
+def paths(sources: tuple[Source, ...]) -> list[str]:
     return [source.path for source in sources]
 
 

@@ -1,10 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from trainer.errors import ConfigInvalid
 from trainer.rundir import open_run_dir
 
 
-def supervised(tmp_path, **more):
+def supervised(tmp_path: Path, **more: str) -> dict[str, str]:
     return {
         "DFLASHCTL_RUN_DIR": str(tmp_path / "run"),
         "DFLASHCTL_ATTEMPT": "3",

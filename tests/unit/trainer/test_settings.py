@@ -1,5 +1,6 @@
 import dataclasses
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from trainer.errors import ConfigInvalid
 from trainer.settings import BUNDLED, load
 
 
-def write(tmp_path, text):
+def write(tmp_path: Path, text: str) -> str:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     return str(path)
@@ -102,5 +103,5 @@ def test_every_field_is_documented():
                 i for i, text in enumerate(source.splitlines()) if text.startswith(f"    {field.name}: ")
             )
             if not source.splitlines()[line + 1].startswith('    """'):
-                undocumented.append(f"{kind.__name__}.{field.name}")
+                undocumented.append(f"{kind}.{field.name}")
     assert undocumented == []

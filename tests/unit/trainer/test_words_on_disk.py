@@ -1,5 +1,7 @@
 import json
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,12 +14,13 @@ from trainer.metrics import StepReading, record_eval, record_step, step_line
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
-def read(path):
-    return json.loads(path.read_text())
+def read(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text())
+    return value
 
 
 @pytest.fixture
-def heartbeat(tmp_path):
+def heartbeat(tmp_path: Path) -> Heartbeat:
     return Heartbeat(tmp_path / "heartbeat.json")
 
 
@@ -67,7 +70,7 @@ def test_a_full_device_says_enospc(tmp_path):
         write_durably(tmp_path / "full", b"x")
 
 
-def end_with(error, heartbeat, path):
+def end_with(error: BaseException, heartbeat: Heartbeat, path: Path) -> None:
     with pytest.raises(type(error)), LastWords(path, heartbeat):
         raise error
 
@@ -100,6 +103,11 @@ def test_an_exit_on_purpose_and_an_end_without_error_leave_no_last_words(heartbe
     with LastWords(tmp_path / "error.json", heartbeat):
         pass
     assert not (tmp_path / "error.json").exists()
+
+
+def test_last_words_that_cannot_be_written_do_not_hide_the_error(heartbeat, tmp_path, capsys):
+    end_with(RuntimeError("boom"), heartbeat, tmp_path / "no such folder" / "error.json")
+    assert "the reason is in this log alone" in capsys.readouterr().err
 
 
 READING = StepReading(step=120, loss=2.3141, lr=5.9e-4, grad_norm=0.712, step_s=0.3149, tokens_per_s=12345.6)
