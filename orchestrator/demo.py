@@ -24,7 +24,7 @@ from orchestrator.record import DiagnosisRow, Record, RunRow
 from orchestrator.types import FailureClass, Present
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from orchestrator.clock import Clock
     from orchestrator.site import Site
@@ -131,16 +131,30 @@ def _latency(site: Site, row: RunRow, diagnosis: DiagnosisRow) -> float:
 
 def story(result: DemoResult, say: Callable[[str], None]) -> Exit:
     """Tell what happened, in the order in which it happened."""
-    acceptance = result.result.get("acceptance") or {}
     say("")
     say(f"  crash       step {result.crashed_at_step}: {result.crash}")
     say(f"  evidence    {result.evidence}")
     say(f"  detected    {result.detected_in_s:.2f} s after the process ended")
     say(f"  resumed     attempt {result.attempts} from the checkpoint of step {result.resumed_at_step}")
-    say(f"  acceptance  {result.result['acceptance_length']:.2f} tokens a verification, on held-out files")
-    for name, value in acceptance.items():
-        if isinstance(value, (int, float)):
-            say(f"              {name}: {value:.3g}")
+    for line in acceptance_lines(result.result):
+        say(f"  {line}")
     say(f"  drafter     {result.result['export']}")
     say(f"  curves      {result.picture}")
     return Exit.OK
+
+
+def acceptance_lines(result: Mapping[str, Any]) -> list[str]:
+    """Return the acceptance figures of result.json in words, with what costs nothing beside them."""
+    lines = [f"acceptance  {result['acceptance_length']:.2f} draft tokens a verification, on held-out files"]
+    details = result.get("acceptance") or {}
+    titles = {"teacher_forced": "teacher-forced", "decoded": "decoding, token for token the target's own"}
+    for key, title in titles.items():
+        found = details.get(key)
+        if found:
+            names = {"drafter": "drafter", "untrained": "untrained", "lookup": "4-gram look-up"}
+            figures = ", ".join(f"{name} {found[k]:.2f}" for k, name in names.items() if k in found)
+            distinct = (
+                f"; distinct 16-grams {found['distinct_16grams']:.0%}" if "distinct_16grams" in found else ""
+            )
+            lines.append(f"            {title}: {figures}{distinct}")
+    return lines
