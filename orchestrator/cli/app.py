@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -25,7 +26,12 @@ from orchestrator.cli import (
 )
 from orchestrator.cli.context import SETTINGS
 from orchestrator.errors import Exit, OrchestratorError
-from orchestrator.terminal import clean
+from orchestrator.terminal import one_line
+
+NAME = "dflashctl"
+_MAX_ERROR = 2000
+# typer uses click or a copy of its own, by its version: this is the UsageError of either.
+_USAGE: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 EPILOG = (
     "Exit codes: 0 done, 1 error, 2 usage, 3 not running, 4 unreachable (says nothing about the run), "
@@ -34,7 +40,7 @@ EPILOG = (
 )
 
 app = typer.Typer(
-    name="dflashctl",
+    name=NAME,
     help="Launch DFlash drafter training in a Proxmox container, know within a second that it died and why, "
     "and bring it back.",
     epilog=EPILOG,
@@ -92,31 +98,66 @@ demo.register(app)
 app.add_typer(inventory.app, name="inventory")
 
 
-def _tell(error: OrchestratorError) -> None:
-    if "--json" in sys.argv:
-        body = {
-            "error": {"code": error.code, "message": error.message, "hint": error.hint},
-            "schema_version": 1,
-        }
+def run(words: list[str] | None = None) -> int:
+    """Run the command line and return its exit code; every error is one line on standard error."""
+    asked = sys.argv[1:] if words is None else words
+    try:
+        code = app(asked, prog_name=NAME, standalone_mode=False)
+        sys.stdout.flush()
+    except OrchestratorError as error:
+        _tell(asked, error.code, error.message, error.hint)
+        return int(error.exit_code)
+    except _USAGE as error:
+        return _usage(asked, error)
+    except (KeyboardInterrupt, typer.Abort):
+        code = Exit.INTERRUPTED
+    except BrokenPipeError:
+        return _reader_left()
+    except SystemExit as ending:
+        if not isinstance(ending.__context__, BrokenPipeError):
+            raise
+        return _reader_left()
+    if code == Exit.INTERRUPTED:
+        _tell(asked, "interrupted", "interrupted; what runs in a container goes on", None)
+    return int(code or Exit.OK)
+
+
+def _tell(asked: list[str], code: str, message: str, hint: str | None) -> None:
+    """Say it in one line, or as an object to a program; what came out of a container cannot act on either."""
+    words = asked[: asked.index("--")] if "--" in asked else asked
+    if "--json" in words:
+        body = {"error": {"code": code, "message": message, "hint": hint}, "schema_version": 1}
         sys.stdout.write(json.dumps(body) + "\n")
-    else:
-        sys.stderr.write(f"dflashctl: {clean(str(error))}\n")
+        sys.stdout.flush()
+        return
+    sys.stderr.write(f"{NAME}: {one_line(f'{message}; {hint}' if hint else message, _MAX_ERROR)}\n")
+
+
+def _usage(asked: list[str], error: typer.BadParameter) -> int:
+    """A command line that cannot be read: one line with the value, and where the help is."""
+    path = error.ctx.command_path if error.ctx is not None else NAME
+    message = error.format_message().rstrip(".")
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # Nothing was asked for: the help is the answer, and some versions of typer have printed it by now.
+        sys.stderr.write(f"{message}\n" if message else "")
+        return int(Exit.USAGE)
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, ValueError) and hasattr(cause, "errors"):
+        message += f": {cause.errors()[0].get('input')!r}"  # pydantic, by typer, says what but not the value
+    verb = path.removeprefix(NAME).strip()
+    _tell(asked, "usage_error", f"{verb}: {message}" if verb else message, f"see `{path} --help`")
+    return int(Exit.USAGE)
+
+
+def _reader_left() -> int:
+    """The reader of our output went away (`| head`): no fault, and nothing to complain of at exit."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(null, stream.fileno())
+    return int(Exit.OK)
 
 
 def main() -> None:
     """Run the command line; never returns."""
-    try:
-        app()
-    except OrchestratorError as error:
-        _tell(error)
-        code = error.exit_code
-    except SystemExit as ending:
-        if not isinstance(ending.__context__, typer.Abort):
-            raise
-        sys.stderr.write("dflashctl: interrupted; what runs was not touched\n")
-        code = Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away (`| head`); the interpreter must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = Exit.OK
-    sys.exit(int(code))
+    sys.exit(run())

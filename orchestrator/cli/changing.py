@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,22 +14,15 @@ from orchestrator.cli.context import (
     confirm,
     find_run,
     opened_record,
+    operator,
     print_json,
     site_of,
+    target_of,
+    with_login,
 )
-from orchestrator.cli.watching import watch_rows
-from orchestrator.connection import dry_run_lines
-from orchestrator.inventory import Target
-from orchestrator.launch import (
-    RunSpec,
-    parse_setting,
-)
-from orchestrator.operate import Operator
-
-if TYPE_CHECKING:
-    pass
-
 from orchestrator.cli.launching import push_progress, read_config, report
+from orchestrator.cli.watching import watch_rows
+from orchestrator.launch import RunSpec, parse_setting
 
 
 def register(app: typer.Typer) -> None:
@@ -57,15 +50,15 @@ def stop(
     with opened_record() as record:
         row = find_run(record, run, host, ct)
         if dry_run:
-            for argv in dry_run_lines(Target.from_json(row.target), ("stop",)):
+            from orchestrator.connection import dry_run_lines
+
+            for argv in dry_run_lines(with_login(target_of(row)), ("stop",)):
                 SETTINGS.out.print(shlex.join(argv), markup=False)
             return
         site = site_of(row)
         try:
             with SETTINGS.err.status(f"stopping {row.name}, up to {grace}"):
-                stopped = Operator(site, record, SETTINGS.clock).stop(
-                    row, reason="stopped by its user", grace_s=grace_s
-                )
+                stopped = operator(site, record).stop(row, reason="stopped by its user", grace_s=grace_s)
         finally:
             site.close()
     if as_json:
@@ -126,7 +119,7 @@ def relaunch(
         site = site_of(row)
         try:
             with push_progress("sending the trainer") as progress:
-                launched = Operator(site, record, SETTINGS.clock).relaunch(
+                launched = operator(site, record).relaunch(
                     row, change, reason="relaunched by its user", progress=progress
                 )
         finally:

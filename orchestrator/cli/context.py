@@ -5,27 +5,28 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from orchestrator import inventory
 from orchestrator.clock import SystemClock
-from orchestrator.connection import ShellOptions
 from orchestrator.errors import ConfigError, NotFound
-from orchestrator.inventory import Inventory, Target
-from orchestrator.playbook import Playbook, load
-from orchestrator.record import Record, RunRow
-from orchestrator.site import Site
-from orchestrator.terminal import clean
+from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from orchestrator.connection import ShellOptions
+    from orchestrator.inventory import Inventory, Target
+    from orchestrator.operate import Operator
+    from orchestrator.playbook import Playbook
+    from orchestrator.record import Record, RunRow
+    from orchestrator.site import Site
 
 
 @dataclass
@@ -41,15 +42,20 @@ class Settings:
     @property
     def out(self) -> Console:
         """Standard output, for what was asked for."""
+        from rich.console import Console
+
         return Console(no_color=self.no_color or None, highlight=False, soft_wrap=True)
 
     @property
     def err(self) -> Console:
         """Standard error, for progress and remarks."""
+        from rich.console import Console
+
         return Console(stderr=True, no_color=self.no_color or None, highlight=False, soft_wrap=True)
 
 
 SETTINGS = Settings()
+ACCEPT = "--accept-new-host-key"
 
 
 def load_inventory() -> Inventory:
@@ -58,7 +64,9 @@ def load_inventory() -> Inventory:
     Raises:
         InventoryError: A file of it is wrong.
     """
-    return Inventory.load(inventory.find(SETTINGS.inventory))
+    from orchestrator import inventory
+
+    return inventory.Inventory.load(inventory.find(SETTINGS.inventory))
 
 
 def load_playbook(path: str | Path | None) -> Playbook:
@@ -67,12 +75,16 @@ def load_playbook(path: str | Path | None) -> Playbook:
     Raises:
         PlaybookError: It is wrong.
     """
+    from orchestrator.playbook import load
+
     return load(Path(path) if path else None)
 
 
 @contextmanager
 def opened_record() -> Iterator[Record]:
     """The record, closed afterwards."""
+    from orchestrator.record import Record
+
     record = Record.open(SETTINGS.record)
     try:
         yield record
@@ -94,7 +106,9 @@ def resolve_target(
         ConfigError: Options contradict each other, or say too little.
         NotFound: No such name in the inventory.
     """
-    return inventory.resolve(
+    from orchestrator.inventory import resolve
+
+    return resolve(
         load_inventory(),
         host=host,
         ct=ct,
@@ -121,7 +135,7 @@ def find_run(record: Record, name: str | None, host: str | None = None, ct: int 
         if not named:
             known = ", ".join(sorted({row.name for row in rows})) or "none"
             raise NotFound(
-                f"no run {clean(name)!r} in the record", hint=f"runs: {known}; `dflashctl ps` lists them"
+                f"no run {one_line(name)!r} in the record", hint=f"runs: {known}; `dflashctl ps` lists them"
             )
         rows = named
     if not rows:
@@ -133,24 +147,86 @@ def find_run(record: Record, name: str | None, host: str | None = None, ct: int 
 
 
 def _is_at(row: RunRow, host: str | None, ct: int | None) -> bool:
-    target = Target.from_json(row.target)
+    target = target_of(row)
     names = {target.host_key, "local" if target.host is None else target.host.name}
     if target.host is not None:
         names.add(target.host.address)
     return (host is None or host in names) and (ct is None or target.ct == ct)
 
 
-def site_of(row: RunRow) -> Site:
+def target_of(row: RunRow) -> Target:
+    """Return where a run lives."""
+    from orchestrator.inventory import Target
+
+    return Target.from_json(row.target)
+
+
+def site_of(row: RunRow, connect: ShellOptions | None = None) -> Site:
     """Return the way to a run's container."""
-    return Site(Target.from_json(row.target))
+    target = target_of(row)
+    return site_at(target, connect or _row_options(target))
+
+
+def site_at(target: Target, connect: ShellOptions | None = None) -> Site:
+    """Return the way to a place; connects to nothing yet."""
+    from orchestrator.site import Site
+
+    return Site(target, connect)
+
+
+def operator(site: Site, record: Record) -> Operator:
+    """Return who does what a person asks, at one site."""
+    from orchestrator.operate import Operator
+
+    return Operator(site, record, SETTINGS.clock)
 
 
 def connect_options(*, accept_new_host_key: bool) -> ShellOptions:
     """Return how to connect; an unknown key's message quotes what to type to accept it."""
-    typed = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    from orchestrator.connection import ShellOptions
+
+    typed = sys.argv[1:]
     place = typed.index("--") if "--" in typed else len(typed)
-    typed.insert(place, "--accept-new-host-key")
-    return ShellOptions(accept_new_host_key=accept_new_host_key, accept_command=shlex.join(typed))
+    typed.insert(place, ACCEPT)
+    return ShellOptions(accept_new_host_key=accept_new_host_key, accept_command=_quoted(typed))
+
+
+def _row_options(target: Target) -> ShellOptions:
+    """Return how the verbs connect that take a run's place from the record: they have no --accept-..."""
+    from orchestrator.connection import ShellOptions
+
+    host = target.host
+    if host is None:
+        return ShellOptions()
+    words = ["inventory", "scan", "--host", host.address]
+    pairs = (("--user", host.user), ("--port", host.port), ("--identity", host.identity))
+    for option, value in (*pairs, ("--known-hosts", target.known_hosts)):
+        words += [option, str(value)] if value is not None else []
+    return ShellOptions(accept_command=_quoted([*words, ACCEPT]))
+
+
+def _quoted(words: Sequence[str]) -> str:
+    """Return the command as it is to be typed, the way this program was started."""
+    name = Path(sys.argv[0]).name
+    start = [sys.executable, "-m", "orchestrator"] if name == "__main__.py" else [name]
+    return f"`{shlex.join([*start, *words])}`"
+
+
+def with_login(target: Target) -> Target:
+    """Return the target with the login that is really used; OpenSSH by hand would take one's own name.
+
+    Raises:
+        ConfigError: The ssh config is not readable.
+    """
+    from dataclasses import replace
+
+    if target.host is None or target.host.user is not None:
+        return target
+    from orchestrator.connection import sshconfig
+
+    config = sshconfig.load()
+    user = config.base_ssh_config.lookup(target.host.address).get("user") or "root"
+    return replace(target, host=target.host.model_copy(update={"user": user}))
 
 
 def print_json(body: Mapping[str, Any]) -> None:

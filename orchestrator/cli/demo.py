@@ -7,14 +7,10 @@ from typing import Annotated
 
 import typer
 
-from orchestrator import demo as story
-from orchestrator.cli.context import SETTINGS
+from orchestrator.cli.context import SETTINGS, site_at
 from orchestrator.cli.launching import push_progress
 from orchestrator.cli.watching import watch_rows
 from orchestrator.errors import Exit, OrchestratorError
-from orchestrator.playbook import shipped
-from orchestrator.record import Record
-from orchestrator.site import Site
 
 
 def register(app: typer.Typer) -> None:
@@ -36,11 +32,15 @@ def demo(
         dflashctl demo
         dflashctl demo --short --out /tmp/demo
     """
+    from orchestrator import demo as story
+    from orchestrator.playbook import shipped
+    from orchestrator.record import Record
+
     config = "fast" if short else "tiny"
     say = SETTINGS.out.print
     target = story.prepare(out)
     out.mkdir(parents=True, exist_ok=True)
-    site = Site(target)
+    site = site_at(target)
     story.clear(out, site, SETTINGS.clock)
     injection = story.INJECTION[config]
     say(

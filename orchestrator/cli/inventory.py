@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import typer
-from rich.table import Table
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, connect_options, load_inventory, print_json, resolve_target
-from orchestrator.connection import host_shell
+from orchestrator.cli.context import (
+    SETTINGS,
+    connect_options,
+    load_inventory,
+    print_json,
+    resolve_target,
+    site_at,
+)
 from orchestrator.errors import Exit, OrchestratorError
-from orchestrator.inventory import Container, Inventory, resolve
-from orchestrator.inventory.scan import Answer, render, scan
-from orchestrator.site import Site
+
+if TYPE_CHECKING:
+    from orchestrator.inventory import Container, Inventory
+    from orchestrator.inventory.scan import Answer
 
 app = typer.Typer(help="Hosts and containers, from YAML files.", no_args_is_help=True)
 
@@ -37,6 +44,8 @@ def list_() -> None:
             markup=False,
         )
         return
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for title in ("CONTAINER", "HOST", "CT", "GPUS", "PYTHON", "CONFIG"):
         table.add_column(title)
@@ -49,8 +58,10 @@ def list_() -> None:
 
 
 def _check(inventory: Inventory, entry: Container) -> tuple[str, bool, str]:
+    from orchestrator.inventory import resolve
+
     try:
-        site = Site(resolve(inventory, container=entry.name))
+        site = site_at(resolve(inventory, container=entry.name))
         try:
             hello = site.hello
         finally:
@@ -78,6 +89,8 @@ def check(
         dflashctl inventory check trainer
     """
     found = load_inventory()
+    from orchestrator.inventory import resolve
+
     if name is not None:
         resolve(found, container=name)
     entries = [entry for entry in found.containers.values() if name in (None, entry.name)]
@@ -110,6 +123,9 @@ def scan_(
         dflashctl inventory scan --host 10.1.2.6 > inventory/pve.yaml
         dflashctl inventory scan --host local
     """
+    from orchestrator.connection import host_shell
+    from orchestrator.inventory.scan import Answer, render, scan
+
     target = resolve_target(
         host=host or "local", host_only=True, known_hosts=known_hosts, user=user, port=port, identity=identity
     )

@@ -6,24 +6,25 @@ import os
 import shlex
 from collections.abc import Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from orchestrator.cli import options
 from orchestrator.cli.context import (
     SETTINGS,
     connect_options,
     opened_record,
+    operator,
     print_json,
     resolve_target,
+    site_at,
+    with_login,
 )
 from orchestrator.cli.watching import watch_rows
-from orchestrator.connection import dry_run_lines
 from orchestrator.errors import ConfigError
-from orchestrator.inventory import Target
 from orchestrator.launch import (
     DEFAULT_CONFIG,
     DEFAULT_RUN,
@@ -33,13 +34,15 @@ from orchestrator.launch import (
     parse_setting,
     start_request,
 )
-from orchestrator.operate import Launched, Operator
-from orchestrator.operate import Progress as Report
-from orchestrator.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from orchestrator.inventory import Target
+    from orchestrator.operate import Launched
+    from orchestrator.operate import Progress as Report
+
+CONFIG_HINT = "give the path of a TOML file, or the name of a bundled configuration, such as `tiny`"
 LAUNCH_HELP = """Start a run in a container, or report that it runs already.
 
 Examples:
@@ -59,6 +62,8 @@ def register(app: typer.Typer) -> None:
 @contextmanager
 def push_progress(what: str) -> Iterator[Report]:
     """A bar for what is being sent; silent where standard error is no terminal."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
     with Progress(
         TextColumn(what),
         BarColumn(),
@@ -84,7 +89,13 @@ def read_config(config: str) -> tuple[str, str | None]:
     try:
         return config, path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {config}: cannot be read: {error}") from error
+        raise ConfigError(f"--config {config}: cannot be read: {_why(error)}", hint=CONFIG_HINT) from error
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    return f"byte {error.start} is not UTF-8"
 
 
 def _read_env(names: list[str] | None, files: list[Path]) -> dict[str, str]:
@@ -93,7 +104,10 @@ def _read_env(names: list[str] | None, files: list[Path]) -> dict[str, str]:
         try:
             values.update(parse_env_file(path.expanduser().read_text(encoding="utf-8"), str(path)))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"env file {path}: cannot be read: {error}") from error
+            raise ConfigError(
+                f"env file {path}: cannot be read: {_why(error)}",
+                hint="--env-file, or env_file in the inventory, names a file of NAME=VALUE lines on this machine",
+            ) from error
     for item in names or []:
         if "=" in item:
             raise ConfigError(
@@ -210,14 +224,12 @@ def launch(
     if dry_run:
         _print_dry_run(spec, target, as_json=as_json)
         return
-    site = Site(target, connect_options(accept_new_host_key=accept_new_host_key))
+    site = site_at(target, connect_options(accept_new_host_key=accept_new_host_key))
     with opened_record() as record:
         try:
             with push_progress("sending the trainer") as progress:
                 book = str(playbook.resolve()) if playbook else None
-                launched = Operator(site, record, SETTINGS.clock).launch(
-                    spec, values, playbook=book, progress=progress
-                )
+                launched = operator(site, record).launch(spec, values, playbook=book, progress=progress)
         finally:
             site.close()
         report(launched, spec, as_json=as_json)
@@ -237,8 +249,14 @@ def _parse_gpus(text: str | None) -> tuple[int, ...] | None:
 
 
 def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
+    from orchestrator.connection import dry_run_lines, trainer_archive
+
+    if not spec.is_command:
+        sha256 = trainer_archive().sha256
+        spec = replace(spec, trainer_sha256=sha256, trainer_dir=f"{target.state_dir}/trainers/{sha256}")
     request = start_request(spec, state_dir=target.state_dir, attempt=1, created_at="", env=None)
-    lines = [shlex.join(argv) for argv in dry_run_lines(target, ("install", "start"))]
+    verbs = ("hello", "look", *(() if spec.is_command else ("install",)), "start")
+    lines = [shlex.join(argv) for argv in dry_run_lines(with_login(target), verbs)]
     inner = shlex.join(request["spec"]["argv"])
     if as_json:
         print_json(
@@ -255,7 +273,8 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
     out.print("nothing is run; this would be:", markup=False)
     for line in lines:
         out.print(f"  {line}", markup=False)
-    out.print(f"and inside tmux, in the container:\n  {inner}", markup=False)
+    place = f", in {spec.trainer_dir}" if spec.trainer_dir else ""
+    out.print(f"and in the container{place}, followed in tmux session {spec.run}:\n  {inner}", markup=False)
 
 
 def report(launched: Launched, spec: RunSpec, *, as_json: bool) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from orchestrator.classify import diagnose
 from orchestrator.cli import options
 from orchestrator.cli.context import (
     SETTINGS,
@@ -22,12 +20,12 @@ from orchestrator.cli.context import (
 )
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, Exit, GuestRefused
-from orchestrator.observe import RunTracker
-from orchestrator.operate import look
-from orchestrator.record import DiagnosisRow, Record, RunRow
 from orchestrator.terminal import plain
 from orchestrator.types import Blind, Diagnosis, Present, RunState
-from orchestrator.view.live import gpu_text
+
+if TYPE_CHECKING:
+    from orchestrator.observe import RunTracker
+    from orchestrator.record import DiagnosisRow, Record, RunRow
 
 _EXIT_OF_STATE = {
     RunState.DEAD: Exit.FAILED,
@@ -47,6 +45,9 @@ def register(app: typer.Typer) -> None:
 
 def _diagnose_now(row: RunRow) -> tuple[RunTracker | None, Diagnosis]:
     """Look at a run; a container that cannot be reached is a blind diagnosis, not an error."""
+    from orchestrator.classify import diagnose
+    from orchestrator.operate import look
+
     site = site_of(row)
     try:
         tracker = look(site, row.name, SETTINGS.clock)
@@ -87,6 +88,8 @@ def status(
 
 
 def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) -> dict[str, Any]:
+    from orchestrator.view.live import gpu_text
+
     view = tracker.view if tracker else None
     beat = view.heartbeat.value if view and isinstance(view.heartbeat, Present) else None
     return {
@@ -163,6 +166,8 @@ def ps(
     if not found:
         SETTINGS.out.print("no runs yet; start one with `dflashctl launch`", markup=False)
         return
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     for title in ("RUN", "TARGET", "STATE", "ATTEMPT", "PHASE", "STEP", "LOSS", "SUMMARY"):
         table.add_column(title, no_wrap=title != "SUMMARY")

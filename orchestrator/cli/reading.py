@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,13 +15,16 @@ from orchestrator.cli.context import (
     find_run,
     opened_record,
     site_of,
+    target_of,
+    with_login,
 )
-from orchestrator.connection import GuestStream, attach_argv
 from orchestrator.errors import OrchestratorError
-from orchestrator.inventory import Target
-from orchestrator.observe.stream import PING_EVERY_S
 from orchestrator.terminal import clean, plain
-from orchestrator.wire import Message, unpack_bytes
+from orchestrator.wire import unpack_bytes
+
+if TYPE_CHECKING:
+    from orchestrator.connection import GuestStream
+    from orchestrator.wire import Message
 
 
 def register(app: typer.Typer) -> None:
@@ -75,6 +78,8 @@ def logs(
 
 def _next(stream: GuestStream) -> Message | None:
     """Return the next message, pinging meanwhile; None at the end."""
+    from orchestrator.observe.stream import PING_EVERY_S
+
     message = stream.read(PING_EVERY_S)
     while message is None and not stream.is_ended:
         stream.send("ping", {})
@@ -114,7 +119,9 @@ def attach(
         row = find_run(record, run, host, ct)
         attempts = record.attempts(row.id)
     session = (attempts[-1].session if attempts else None) or row.name
-    argv = attach_argv(Target.from_json(row.target), session)
+    from orchestrator.connection import attach_argv
+
+    argv = attach_argv(with_login(target_of(row)), session)
     if dry_run:
         SETTINGS.out.print(shlex.join(argv), markup=False)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,11 +20,12 @@ from orchestrator.cli.context import (
 )
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused, NotFound
-from orchestrator.plot import plot_run
-from orchestrator.record import DiagnosisRow, RunRow
 from orchestrator.terminal import plain
 from orchestrator.types import RunState
 from orchestrator.wire import unpack_bytes
+
+if TYPE_CHECKING:
+    from orchestrator.record import DiagnosisRow, RunRow
 
 _AROUND_BYTES = 2000
 
@@ -194,5 +195,7 @@ def plot(
     """
     with opened_record() as record:
         row = find_run(record, run, host, ct)
+        from orchestrator.plot import plot_run
+
         path = plot_run(record, row.id, out or Path(f"{row.name}.png"))
     SETTINGS.out.print(str(path), markup=False)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, confirm, find_run, opened_record, print_json, site_of
-from orchestrator.record import RunRow
-from orchestrator.site import Site
 from orchestrator.terminal import plain
+
+if TYPE_CHECKING:
+    from orchestrator.record import RunRow
+    from orchestrator.site import Site
 
 
 def register(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,21 +16,21 @@ from orchestrator.cli.context import (
     find_run,
     load_playbook,
     opened_record,
+    operator,
     print_json,
     resolve_target,
+    site_at,
     site_of,
 )
-from orchestrator.connection import ShellOptions
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
-from orchestrator.operate import Operator
-from orchestrator.record import Record, RunRow
-from orchestrator.site import Site
 from orchestrator.terminal import clean
 from orchestrator.types import Present, RunState
-from orchestrator.view.live import LiveSink, gpu_text
-from orchestrator.view.plain import JsonSink, PlainSink
-from orchestrator.watch import Watched, Watcher
+
+if TYPE_CHECKING:
+    from orchestrator.connection import ShellOptions
+    from orchestrator.record import Record, RunRow
+    from orchestrator.site import Site
 
 _OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 _CAPTURE_LINES = 2000
@@ -57,13 +57,15 @@ def watch_rows(
         PlaybookError: A playbook is wrong.
         RecordError: The record cannot be written.
     """
+    from orchestrator.view.live import LiveSink
+    from orchestrator.view.plain import JsonSink, PlainSink
+    from orchestrator.watch import Watched, Watcher
+
     # Runs at one target share its connection and its stream.
     sites: dict[str, Site] = {}
     watched = []
     for row in rows:
-        site = sites.setdefault(
-            row.target_key, site_of(row) if options_ is None else Site(site_of(row).target, options_)
-        )
+        site = sites.setdefault(row.target_key, site_of(row, options_))
         watched.append(Watched(row, site, load_playbook(playbook or row.playbook)))
     many = len(rows) > 1
     console = SETTINGS.out
@@ -119,7 +121,7 @@ def watch(
     login = {"user": user, "port": port, "identity": identity, "state_dir": state_dir}
     if session is not None:
         target = resolve_target(host=host, ct=ct, container=container, known_hosts=known_hosts, **login)
-        raise typer.Exit(_watch_session(Site(target, connect), session, as_json=as_json))
+        raise typer.Exit(_watch_session(site_at(target, connect), session, as_json=as_json))
     with opened_record() as record:
         rows = _rows(record, run, host, ct, container, known_hosts, login, connect, playbook)
         code = watch_rows(
@@ -151,10 +153,10 @@ def _rows(
     if known:
         return known
     # Another machine's run, or a lost record: the container itself says what runs there.
-    site = Site(target, connect)
+    site = site_at(target, connect)
     try:
         book = str(playbook.resolve()) if playbook else None
-        return [Operator(site, record, SETTINGS.clock).adopt(run or DEFAULT_RUN, book)]
+        return [operator(site, record).adopt(run or DEFAULT_RUN, book)]
     finally:
         site.close()
 
@@ -163,6 +165,7 @@ def _watch_session(site: Site, session: str, *, as_json: bool) -> Exit:
     """Look once at a foreign session: its scrollback, its GPUs, and a diagnosis of lower confidence."""
     from orchestrator.classify import LogScanner, diagnose_pane
     from orchestrator.observe.parse import gpus
+    from orchestrator.view.live import gpu_text
 
     try:
         request = {"session": session, "socket": None, "lines": _CAPTURE_LINES}
