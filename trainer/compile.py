@@ -17,7 +17,9 @@ from trainer.blocks import spread_anchors
 from trainer.model import DraftLayer
 
 if TYPE_CHECKING:
+    from trainer.config import Config
     from trainer.drafting import Drafting
+    from trainer.target import TargetShape
 
 
 def compile_layer(drafting: Drafting) -> None:
@@ -33,18 +35,17 @@ def compile_layer(drafting: Drafting) -> None:
     )
 
 
-def check_shapes(drafting: Drafting) -> None:
-    """Refuse what would not fit, before anything is allocated.
+def check_shapes(config: Config, target: TargetShape) -> None:
+    """Refuse what would not fit, before anything is allocated or moved.
 
     Raises:
         DenseAttentionRefused: a shape of this run is too large for dense attention, or the device is a GPU.
     """
-    config = drafting.config
     queries = config.data.anchors * config.draft.block_size
     refuse_dense(
         device=config.compute.device,
         batch=config.data.batch_windows,
-        heads=drafting.draft.shape.num_attention_heads,
+        heads=target.num_attention_heads,
         queries=queries,
         keys=config.data.window_tokens + queries,
         limit_bytes=config.compute.dense_limit_bytes,

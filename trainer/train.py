@@ -99,6 +99,7 @@ def load(job: Job) -> Parts:
         corpus, config.data.window_tokens, config.seed, at_least=config.data.batch_windows
     )
     target = load_target(config.target.path)
+    check_shapes(config, target.shape)
     heartbeat.beat()
     draft = begin_draft(config, target)
     parts = Parts(
@@ -133,7 +134,6 @@ def _resume(job: Job, parts: Parts) -> None:
 
 def warm_up(job: Job, drafting: Drafting) -> None:
     """Compile every shape, then see that a second round compiles nothing."""
-    check_shapes(drafting)
     started = time.monotonic()
     job.heartbeat.enter(Phase.COMPILE)
     compile_layer(drafting)

@@ -1,7 +1,7 @@
 """Train the embedded target on the Python standard library's sources.
 
-    python -m trainer.train_target --out trainer/assets/target             on a GPU, some minutes
-    python -m trainer.train_target --out /tmp/target --steps 20 --batch 4  on a CPU, to see it run
+    python -m trainer.train_target --out target                      on a GPU, some minutes
+    python -m trainer.train_target --out target --steps 20 --batch 4  on a CPU, to see it run
 
 Whole files are held out (`trainer.corpus`); the weights kept are those with the lowest held-out loss.
 """
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 WARMUP_STEPS = 200
 EVAL_WINDOWS = 512
+LOCAL = {"out", "stdlib"}  # folders of the machine, which say nothing to anyone else
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -79,14 +80,7 @@ def _fit(model: TargetModel, corpus: Corpus, options: argparse.Namespace, device
     """Train in place, leave the best weights in the model, and return the figures."""
     train = _stream(corpus.train, device)
     windows = _spread_windows(_stream(corpus.held_out, device), options.window)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [p for p in model.parameters() if p.ndim == 2], "weight_decay": options.weight_decay},
-            {"params": [p for p in model.parameters() if p.ndim < 2], "weight_decay": 0.0},
-        ],
-        lr=options.lr,
-        betas=(0.9, 0.95),
-    )
+    optimizer = _optimizer(model, options)
     forward = torch.compile(model) if device == "cuda" else model
     generator = torch.Generator().manual_seed(options.seed)
     best: dict[str, float] = {"held_out_loss": math.inf}
@@ -95,8 +89,8 @@ def _fit(model: TargetModel, corpus: Corpus, options: argparse.Namespace, device
     steps, step = options.steps, 0
     while step < steps:
         step += 1
-        if step == WARMUP_STEPS:
-            steps = min(steps, _affordable_steps(step, time.monotonic() - started, options.time_limit_s))
+        if step == WARMUP_STEPS:  # until here the schedule does not depend on the number of steps
+            steps = min(steps, int(step * options.time_limit_s / (time.monotonic() - started)))
         for group in optimizer.param_groups:
             group["lr"] = options.lr * _schedule(step, steps)
         loss = _loss(forward, _random_windows(train, options, generator), device)
@@ -104,30 +98,24 @@ def _fit(model: TargetModel, corpus: Corpus, options: argparse.Namespace, device
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        if step == 20:
-            loss.item()
-            started, options.time_limit_s = (
-                time.monotonic(),
-                options.time_limit_s - time.monotonic() + started,
-            )
         if step % options.eval_every == 0 or step == steps:
-            held_out = _held_out_loss(model, windows, device)
-            took = time.monotonic() - started
-            say(f"step {step}/{steps} loss {loss.item():.4f} held-out {held_out:.4f} {took:.0f} s")
+            held_out, loss_value = _held_out_loss(model, windows, device), float(loss.detach())
+            say(f"step {step}/{steps} loss {loss_value:.4f} held-out {held_out:.4f}")
             if held_out < best["held_out_loss"]:
-                best = {
-                    "held_out_loss": held_out,
-                    "train_loss": loss.item(),
-                    "step": float(step),
-                    "steps": float(steps),
-                }
+                best = {"held_out_loss": held_out, "train_loss": loss_value, "step": step, "steps": steps}
                 best_state = copy.deepcopy(model.state_dict())
     model.load_state_dict(best_state)
     return best
 
 
-def _affordable_steps(step: int, elapsed_s: float, limit_s: float) -> int:
-    return max(step, int(0.95 * step * limit_s / elapsed_s))
+def _optimizer(model: TargetModel, options: argparse.Namespace) -> torch.optim.AdamW:
+    matrices = [parameter for parameter in model.parameters() if parameter.ndim == 2]
+    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": options.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=options.lr, betas=(0.9, 0.95))
 
 
 def _schedule(step: int, steps: int) -> float:
@@ -184,10 +172,10 @@ def _write(
         "parameters": sum(p.numel() for p in model.parameters()),
         "corpus_sha256": corpus.fingerprint,
         "torch": torch.__version__,
-        "arguments": {key: str(value) for key, value in sorted(vars(options).items())},
+        "arguments": {key: value for key, value in sorted(vars(options).items()) if key not in LOCAL},
     }
     (options.out / "figures.json").write_text(json.dumps(told, indent=2) + "\n")
-    say(f"best held-out loss {figures['held_out_loss']:.4f} nats a byte at step {figures['step']:.0f}")
+    say(f"best held-out loss {figures['held_out_loss']:.4f} nats a byte at step {figures['step']}")
 
 
 if __name__ == "__main__":
