@@ -24,7 +24,7 @@ from orchestrator.cli.context import (
     with_login,
 )
 from orchestrator.cli.watching import watch_rows
-from orchestrator.errors import ConfigError
+from orchestrator.errors import CommandFailed, ConfigError, GuestRefused
 from orchestrator.launch import (
     DEFAULT_CONFIG,
     DEFAULT_RUN,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrator.inventory import Target
     from orchestrator.operate import Launched
     from orchestrator.operate import Progress as Report
+    from orchestrator.record import Record
 
 CONFIG_HINT = "give the path of a TOML file, or the name of a bundled configuration, such as `tiny`"
 LAUNCH_HELP = """Start a run in a container, or report that it runs already.
@@ -106,7 +107,7 @@ def _read_env(names: list[str] | None, files: list[Path]) -> dict[str, str]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"env file {path}: cannot be read: {_why(error)}",
-                hint="--env-file, or env_file in the inventory, names a file of NAME=VALUE lines on this machine",
+                hint="--env-file, or the inventory's env_file, is a file of NAME=VALUE lines on this machine",
             ) from error
     for item in names or []:
         if "=" in item:
@@ -227,7 +228,8 @@ def launch(
     site = site_at(target, connect_options(accept_new_host_key=accept_new_host_key))
     with opened_record() as record:
         try:
-            with push_progress("sending the trainer") as progress:
+            refusals = _undone_if_refused(record, spec.run, target)
+            with refusals, push_progress("sending the trainer") as progress:
                 book = str(playbook.resolve()) if playbook else None
                 launched = operator(site, record).launch(spec, values, playbook=book, progress=progress)
         finally:
@@ -235,6 +237,22 @@ def launch(
         report(launched, spec, as_json=as_json)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=playbook))
+
+
+@contextmanager
+def _undone_if_refused(record: Record, run: str, target: Target) -> Iterator[None]:
+    """Take a run that was never started out of the record again; what was tried stays in its events.
+
+    A lost connection is no refusal: the run may have started.
+    """
+    before = {row.id for row in record.runs()}
+    try:
+        yield
+    except (GuestRefused, ConfigError, CommandFailed):
+        for row in record.runs():
+            if row.id not in before and (row.name, row.target_key) == (run, target.key):
+                record.remove_run(row.id, SETTINGS.clock.now())
+        raise
 
 
 def _parse_gpus(text: str | None) -> tuple[int, ...] | None:
