@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch.fx import symbolic_trace
+from torch.fx import _symbolic_trace, symbolic_trace
 from torch.nn.attention.flex_attention import flex_attention
 
 from trainer.console import say
@@ -41,7 +41,7 @@ def check_possible(injections: list[Injection]) -> None:
     if not any(injection.failure is Failure.FX_TRACE for injection in injections):
         return
     with _TracingThread():
-        shared = torch.fx._symbolic_trace.is_fx_symbolic_tracing()  # noqa: SLF001 - the flag has no public reader
+        shared = _is_tracing()
     if not shared:
         raise ConfigInvalid(
             f"--inject fx-trace: torch {torch.__version__} keeps the tracing flag for each thread, so the "
@@ -53,6 +53,12 @@ def fire(injection: Injection, draft: DraftModel) -> None:
     """Fail. Returns only if the failure shows itself later in the step."""
     say(f"injecting {injection.failure.value} in step {injection.step}")
     _FIRE[injection.failure](draft)
+
+
+def _is_tracing() -> bool:
+    """Whether this thread, which does not trace, believes it does; the reader was renamed once."""
+    reader = getattr(_symbolic_trace, "is_fx_symbolic_tracing", None) or _symbolic_trace.is_fx_tracing
+    return bool(reader())
 
 
 class _TracingThread:
