@@ -62,8 +62,7 @@ def _train(config: Config, injections: list[Injection], run_dir: RunDir, heartbe
     # Spinning at OpenMP's barriers wastes a core that another process wants, and then waits for it: on a busy
     # machine of 2 cores a step took five times as long. Read once, when torch loads its OpenMP.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from trainer.parts import Job  # torch takes seconds to import
-    from trainer.train import run
+    from trainer.train import Job, run  # not above: torch takes seconds to import
 
     run(Job(config, injections, run_dir, heartbeat, stop))
 

@@ -1,4 +1,7 @@
-"""environment.json: what this attempt ran on. Names of environment variables only, never their values."""
+"""How torch is set up, and environment.json, which tells what this attempt ran on.
+
+Names of environment variables only, never their values.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,16 @@ from trainer.clock import utc_now
 
 if TYPE_CHECKING:
     from trainer.config import Config
+
+
+MAX_THREADS = 8
+
+
+def set_up_torch(config: Config) -> None:
+    """Threads and determinism."""
+    torch.set_num_threads(config.compute.threads or min(MAX_THREADS, len(os.sched_getaffinity(0))))
+    torch.use_deterministic_algorithms(mode=True)
+    torch.manual_seed(config.seed)
 
 
 def fingerprint(config: Config, *, corpus: str, target_sha256: str) -> dict[str, Any]:
