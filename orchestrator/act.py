@@ -6,6 +6,7 @@ guest and a repeated stop finds nothing left.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -40,45 +41,56 @@ class Gates:
     min_free_bytes: int
 
 
-def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates) -> tuple[str, ...]:
-    """Return why a relaunch may not happen now, in words; empty if it may."""
-    reasons: list[str] = []
-    if isinstance(snapshot.liveness, Blind):
-        reasons.append(f"blind: {snapshot.liveness.reason}")
-    elif isinstance(snapshot.liveness, Present) and not snapshot.liveness.value.is_gone:
-        left = ", ".join(map(str, snapshot.liveness.value.pids[:8])) or "the lock is held"
-        reasons.append(f"processes of attempt {snapshot.attempt} are left: {left}")
+@dataclass(frozen=True)
+class Closed:
+    """A gate that is closed. `gate` is its name, which stays while the numbers in `why` move."""
+
+    gate: str
+    why: str
+
+
+def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates) -> tuple[Closed, ...]:
+    """Return the gates that forbid a relaunch now; empty if none does."""
+    closed: list[Closed] = []
+    if isinstance(snapshot.liveness, Present):
+        if not snapshot.liveness.value.is_gone:
+            left = ", ".join(map(str, snapshot.liveness.value.pids[:8])) or "the lock is held"
+            closed.append(Closed("alive", f"processes of attempt {snapshot.attempt} are left: {left}"))
+    else:
+        why = snapshot.liveness.reason if isinstance(snapshot.liveness, Blind) else "no proof that it is gone"
+        closed.append(Closed("blind", f"blind: {why}"))
     if snapshot.container not in (None, "running"):
-        reasons.append(f"the container is {snapshot.container}")
+        closed.append(Closed("container", f"the container is {snapshot.container}"))
     if snapshot.stop_by == "user":
-        reasons.append("its user stopped it")
+        closed.append(Closed("stopped", "its user stopped it"))
     if isinstance(snapshot.result, Present):
-        reasons.append("it has finished: result.json is there")
+        closed.append(Closed("finished", "it has finished: result.json is there"))
     if snapshot.disk_free_bytes is not None and snapshot.disk_free_bytes < gates.min_free_bytes:
         free, floor = snapshot.disk_free_bytes / 2**20, gates.min_free_bytes / 2**20
-        reasons.append(f"{free:.0f} MiB free on the run's disk, under {floor:.0f} MiB")
-    reasons.extend(_gpu_reasons(snapshot.gpus, gpus, gates.gpu_floor_bytes))
-    return tuple(reasons)
+        closed.append(Closed("disk", f"{free:.0f} MiB free on the run's disk, under {floor:.0f} MiB"))
+    closed.extend(_gpu_gates(snapshot.gpus, gpus, gates.gpu_floor_bytes))
+    return tuple(closed)
 
 
-def _gpu_reasons(
+def _gpu_gates(
     reading: Reading[tuple[Gpu, ...]], wanted: tuple[int, ...] | None, floor_bytes: int
-) -> list[str]:
+) -> list[Closed]:
     if isinstance(reading, Blind):
-        return [f"the GPUs cannot be read: {reading.reason}"]
+        return [Closed("gpus", f"the GPUs cannot be read: {reading.reason}")]
     if isinstance(reading, Absent):
         # Without a driver a run is on CPUs, unless it names GPUs.
-        return [f"there is no driver for the GPUs {list(wanted)}"] if wanted else []
+        return [Closed("gpus", f"there is no driver for the GPUs {list(wanted)}")] if wanted else []
     by_index = {gpu.index: gpu for gpu in reading.value}
-    reasons: list[str] = []
+    closed: list[Closed] = []
     for index in sorted(by_index) if wanted is None else wanted:
         gpu = by_index.get(index)
         if gpu is None or gpu.problem:
-            reasons.append(f"GPU {index}: {gpu.problem if gpu else 'missing'}")
+            closed.append(Closed(f"gpu {index}", f"GPU {index}: {gpu.problem if gpu else 'missing'}"))
         elif gpu.memory_used_bytes is not None and gpu.memory_used_bytes > floor_bytes:
             holders = f" by pid {', '.join(map(str, gpu.pids))} (host pids)" if gpu.pids else ""
-            reasons.append(f"GPU {index} holds {gpu.memory_used_bytes / 2**30:.1f} GiB{holders}")
-    return reasons
+            held = f"GPU {index} holds {gpu.memory_used_bytes / 2**30:.1f} GiB{holders}"
+            closed.append(Closed(f"gpu {index}", held))
+    return closed
 
 
 class Actor:
@@ -122,12 +134,11 @@ class Actor:
             unless_stopped=by == "watch",
         )
         kind = "launch" if attempt == 1 else "relaunch"
-        intent = {
-            "attempt": attempt,
-            "argv": request["spec"]["argv"],
-            "changes": dict(changes or {}),
-            "rung": rung,
-        }
+        # run.json carries who started it and why: a watcher that is killed before it can write that down
+        # would leave an attempt that looks like a person's, and a person's launch refills every budget.
+        whose = {"by": by, "rung": rung, "changes": dict(changes or {})}
+        request["spec"].update(whose)
+        intent = {"attempt": attempt, "argv": request["spec"]["argv"], **whose, "pid": os.getpid()}
         action = self._record.intend(run_id, attempt, kind, reason, intent, self._clock.now())
         try:
             answer = client.call("start", request, timeout_s=START_TIMEOUT_S)
@@ -173,7 +184,7 @@ class Actor:
         """
         action: int | None = None
         if run_id is not None:
-            intent = {"by": by, "grace_s": grace_s}
+            intent = {"by": by, "grace_s": grace_s, "pid": os.getpid()}
             action = self._record.intend(run_id, attempt, "stop", reason, intent, self._clock.now())
         request: dict[str, Any] = {
             "state_dir": state_dir,
@@ -182,6 +193,8 @@ class Actor:
             "reason": reason,
             "grace_s": grace_s,
         }
+        if by == "watch":
+            request["only_attempt"] = attempt  # never the next one, which somebody may have just started
         try:
             answer = client.call("stop", request, timeout_s=grace_s + 60.0)
         except (GuestRefused, BlindError) as error:

@@ -9,23 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.act import Actor
 from orchestrator.connection import trainer_archive
-from orchestrator.errors import CommandFailed, ConfigError, GuestRefused, NotFound, RunAlive
+from orchestrator.errors import CommandFailed, ConfigError, NotFound, RunAlive
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
-from orchestrator.observe import RunTracker
-from orchestrator.types import Present, Snapshot
+from orchestrator.observe import is_alive, look
+from orchestrator.types import Present
 
 if TYPE_CHECKING:
     from orchestrator.clock import Clock
+    from orchestrator.observe import RunTracker
     from orchestrator.record import Record, RunRow
     from orchestrator.site import Site
     from orchestrator.wire import Message
 
-LOOK_TIMEOUT_S = 30.0
+ASK_TIMEOUT_S = 30.0
 PUSH_TIMEOUT_S = 1800.0
 CHECK_TIMEOUT_S = 120.0
-LOOK_LOG_BYTES = 256 * 1024
 
 Progress = Callable[[int, int], None]
+
+__all__ = ["Launched", "Operator", "Progress", "is_alive", "look"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,37 +40,6 @@ class Launched:
     already: str | None = None
     argv: tuple[str, ...] = ()
     changes: tuple[tuple[str, str, str], ...] = ()
-
-
-def look(site: Site, run: str, clock: Clock, *, log_bytes: int = LOOK_LOG_BYTES) -> RunTracker:
-    """Return what the container shows of a run right now; a run that never was has no view.
-
-    Raises:
-        BlindError: It cannot be reached.
-        GuestRefused: The container is not ready.
-    """
-    tracker = RunTracker(run)
-    request = {"state_dir": site.state_dir, "run": run, "log_bytes": log_bytes}
-    tracker.apply(site.hello, clock.now())
-    try:
-        messages = site.client().call("look", request, timeout_s=LOOK_TIMEOUT_S)
-    except GuestRefused as refusal:
-        if refusal.reason != "not_found":
-            raise
-        messages = []
-    for message in messages:
-        tracker.apply(message, clock.now())
-    tracker.container = "running"
-    return tracker
-
-
-def is_alive(snapshot: Snapshot | None) -> bool:
-    """Whether any process of the run lives, by positive proof."""
-    return (
-        snapshot is not None
-        and isinstance(snapshot.liveness, Present)
-        and not snapshot.liveness.value.is_gone
-    )
 
 
 class Operator:
@@ -185,7 +156,7 @@ class Operator:
             "kind": "trainer",
         }
         client = self._site.client()
-        (answer,) = client.call("install", {**request, "check": True, "size": 0}, timeout_s=LOOK_TIMEOUT_S)
+        (answer,) = client.call("install", {**request, "check": True, "size": 0}, timeout_s=ASK_TIMEOUT_S)
         if not answer["already"]:
             (answer,) = client.call(
                 "install",

@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from orchestrator.connection import GuestClient, GuestStream, Shell, ShellOptions, host_shell, open_shell
+from orchestrator.errors import HostUnreachable
 from orchestrator.observe import container_state
 
 if TYPE_CHECKING:
@@ -21,15 +22,18 @@ HELLO_TIMEOUT_S = 30.0
 
 
 class Site:
-    """A target with its connection."""
+    """A target with its connection. Dropping it never waits for whoever is connecting."""
 
     def __init__(self, target: Target, options: ShellOptions | None = None) -> None:
         self.target = target
         self._options = options or ShellOptions()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()  # of the fields below; held for an instant only
+        self._connecting = threading.RLock()  # one greets the guest, the others wait for it
         self._shell: Shell | None = None
+        self._host: Shell | None = None
         self._client: GuestClient | None = None
         self._hello: Message | None = None
+        self._is_closed = False
 
     @property
     def target_key(self) -> str:
@@ -37,12 +41,13 @@ class Site:
         return self.target.key
 
     def shell(self) -> Shell:
-        """Return the shell inside the container.
+        """Return the shell inside the container; it connects at its first command.
 
         Raises:
-            BlindError: It cannot be reached.
+            BlindError: This site was closed.
         """
         with self._lock:
+            self._check_open()
             if self._shell is None:
                 self._shell = open_shell(self.target, options=self._options)
             return self._shell
@@ -54,12 +59,7 @@ class Site:
             BlindError: It cannot be reached.
             GuestRefused: The container is not ready for it.
         """
-        with self._lock:
-            if self._client is None:
-                client = GuestClient(self.shell(), self.target)
-                (self._hello,) = client.call("hello", {}, timeout_s=HELLO_TIMEOUT_S)
-                self._client = client
-            return self._client
+        return self._greeted()[0]
 
     @property
     def hello(self) -> Message:
@@ -68,9 +68,21 @@ class Site:
         Raises:
             BlindError: It cannot be reached.
         """
-        self.client()
-        assert self._hello is not None
-        return self._hello
+        return self._greeted()[1]
+
+    def _greeted(self) -> tuple[GuestClient, Message]:
+        with self._connecting:
+            with self._lock:
+                if self._client is not None and self._hello is not None:
+                    return self._client, self._hello
+            shell = self.shell()
+            client = GuestClient(shell, self.target)
+            (hello,) = client.call("hello", {}, timeout_s=HELLO_TIMEOUT_S)
+            with self._lock:
+                if self._shell is not shell:
+                    raise HostUnreachable(f"{self.target_key}: the connection was dropped while it was made")
+                self._client, self._hello = client, hello
+            return client, hello
 
     @property
     def state_dir(self) -> str:
@@ -93,17 +105,29 @@ class Site:
         """Return what the host says of the container (None: it cannot be asked), or `running`."""
         if self.target.ct is None:
             return "running"
-        return container_state(
-            host_shell(self.target, options=self._options), self.target.ct, self.target.become or ()
-        )
+        with self._lock:
+            if self._is_closed:
+                return None
+            if self._host is None:
+                self._host = host_shell(self.target, options=self._options)
+            shell = self._host
+        return container_state(shell, self.target.ct, self.target.become or ())
 
     def drop(self) -> None:
-        """Forget the connection; the next use makes a new one."""
+        """Forget the connection; the next use makes a new one. Whoever is blocked in it gets a BlindError."""
         with self._lock:
-            shell, self._shell, self._client, self._hello = self._shell, None, None, None
-        if shell is not None:
-            shell.close()
+            shells = (self._shell, self._host)
+            self._shell, self._host, self._client, self._hello = None, None, None, None
+        for shell in shells:
+            if shell is not None:
+                shell.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection for good."""
+        with self._lock:
+            self._is_closed = True
         self.drop()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise HostUnreachable(f"{self.target_key}: the connection was closed")

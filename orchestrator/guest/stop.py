@@ -26,6 +26,7 @@ class Stopper:
     """One stop; remembers whom it told to end and whom it killed."""
 
     run: paths.RunDir
+    only_attempt: int | None = None  # a newer one is somebody else's, and is left alone
     terminated: set[int] = field(default_factory=set)
     _lonely_since: float | None = None
     killed: set[int] = field(default_factory=set)
@@ -33,6 +34,8 @@ class Stopper:
     def left(self) -> tuple[int, ...]:
         """The run's live processes; who only holds the lock is found by its open file."""
         alive = liveness.look(self.run, self.run.attempts())
+        if self.is_superseded():  # asked after the look: what the look found is older than the new attempt
+            return ()
         if alive.pids or alive.supervisor or not alive.lock_held:
             self._lonely_since = None
             return alive.pids
@@ -40,6 +43,10 @@ class Stopper:
         self._lonely_since = self._lonely_since or clock.ticking()
         is_hiding = clock.ticking() - self._lonely_since > HIDING_S
         return tuple(processes.holders(self.run.lock)) if is_hiding else ()
+
+    def is_superseded(self) -> bool:
+        """Whether there is a newer attempt than the one that was meant."""
+        return self.only_attempt is not None and self.run.attempts()[-1:] != [self.only_attempt]
 
     def terminate(self, grace_s: float) -> None:
         """SIGTERM to each process once, as they come; SIGCONT so that a stopped one hears it."""
@@ -73,6 +80,8 @@ class Stopper:
         """Wait until the supervisor has written exit.json and let go of the lock; a stuck one is killed."""
         begin = clock.ticking()
         while clock.ticking() - begin < SUPERVISOR_LIMIT_S + KILL_LIMIT_S:
+            if self.is_superseded():
+                return
             alive = liveness.look(self.run, self.run.attempts())
             if alive.is_gone and not alive.supervisor:
                 return
@@ -89,15 +98,19 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     del verb
     place = paths.run_dir(request)
     grace_s = _grace(place, request)
+    stopper = Stopper(place, asked.integer(request, "only_attempt", 0) or None)
+    if stopper.is_superseded():
+        link.tell("stopping", {"pids": [], "grace_s": grace_s})
+        link.tell("stopped", {"already": True, "terminated": [], "killed": []})
+        return
     _write_intent(place, request)
-    stopper = Stopper(place)
     before = liveness.look(place, place.attempts())
     link.tell("stopping", {"pids": list(before.pids), "grace_s": grace_s})
     stopper.terminate(grace_s)
     stopper.kill()
     stopper.await_supervisor()
-    newest = place.attempts()[-1:]
-    if (files.read_json(place.stop) or {}).get("attempt") != (newest[0] if newest else None):
+    newest = [] if stopper.is_superseded() else place.attempts()[-1:]
+    if newest and (files.read_json(place.stop) or {}).get("attempt") != newest[0]:
         _write_intent(place, request)  # an attempt began while we stopped; it is meant too
     for number in newest:
         _close(place, number)
@@ -121,6 +134,9 @@ def _write_intent(place: paths.RunDir, request: wire.Message) -> None:
     if by not in ("user", "watch"):
         raise Refusal("bad_request", f'by: {by!r} must be "user" or "watch"')
     attempts = place.attempts()
+    before = files.read_json(place.stop) or {}
+    if by == "watch" and before.get("by") == "user" and [before.get("attempt")] == attempts[-1:]:
+        return  # its user stopped it first, and that word must not be lost
     content = {
         "schema": wire.SCHEMA,
         "by": by,

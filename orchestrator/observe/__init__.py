@@ -1,7 +1,16 @@
 """What is seen: one stream per container, folded into one snapshot per run. Never changes anything."""
 
 from orchestrator.observe.host import container_state
-from orchestrator.observe.stream import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received
+from orchestrator.observe.look import is_alive, look
+from orchestrator.observe.stream import (
+    ContainerSeen,
+    ContainerStream,
+    Cursor,
+    Lost,
+    Observation,
+    Received,
+    Source,
+)
 from orchestrator.observe.tracker import NOT_LOOKED, RunTracker, Sighting
 
 __all__ = [
@@ -14,5 +23,8 @@ __all__ = [
     "Received",
     "RunTracker",
     "Sighting",
+    "Source",
     "container_state",
+    "is_alive",
+    "look",
 ]

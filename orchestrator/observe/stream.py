@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Full
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import BlindError, GuestRefused, OrchestratorError
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 PING_EVERY_S = 5.0
 ASK_HOST_AFTER_S = 7.0
 SILENT_LIMIT_S = 25.0
+ASK_HOST_AGAIN_S = 10.0  # while it says that the container does not simply run
+SPEAKS_S = 1.0
+PUT_S = 0.5
 STEADY_S = 5.0  # a stream that lived so long was a good one
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
@@ -124,6 +129,7 @@ class ContainerStream(threading.Thread):
         self._clock = clock
         self._ending = threading.Event()
         self._failures = 0
+        self._state: str | None = None  # of the container, as the host told it last
 
     def stop(self) -> None:
         """Ask the thread to end; it does within a second."""
@@ -155,36 +161,57 @@ class ContainerStream(threading.Thread):
 
     def _pump(self, stream: GuestStream) -> None:
         opened = heard = pinged = self._clock.monotonic()
-        asked_host = False
+        asked_host: float | None = None
+        self._state = None
         while not self._ending.is_set():
             message = stream.read(0.5)
             now = self._clock.monotonic()
             if message is not None:
-                heard, asked_host = now, False
                 if now - opened >= STEADY_S:
                     self._failures = 0
-                self._out.put(Received(self._source.target_key, message))
-                if message["type"] == "bye":
-                    raise BlindError(f"{self._source.target_key}: the guest ended: {message.get('reason')}")
-            if message is None and stream.is_ended:
+                self._put(Received(self._source.target_key, message))
+                self._check_goes_on(message)
+                heard = self._clock.monotonic()  # the reader of `out` may have kept us waiting
+            elif stream.is_ended:
                 raise BlindError(f"{self._source.target_key}: the guest's stream ended")
             if now - pinged >= PING_EVERY_S:
                 stream.send("ping", {})
                 pinged = now
-            if now - heard >= ASK_HOST_AFTER_S and not asked_host:
-                # An attach to a frozen container blocks; only the host can tell freezing from death.
+            if self._must_ask_host(now - heard, None if asked_host is None else now - asked_host):
                 self._tell_container()
-                asked_host = True
+                asked_host = self._clock.monotonic()
             if now - heard >= SILENT_LIMIT_S:
                 raise BlindError(f"{self._source.target_key}: silent for {now - heard:.0f} s")
 
+    def _check_goes_on(self, message: Message) -> None:
+        if message["type"] == "bye":
+            raise BlindError(f"{self._source.target_key}: the guest ended: {message.get('reason')}")
+
+    def _must_ask_host(self, silent_s: float, asked_s_ago: float | None) -> bool:
+        """Only the host can tell a frozen container, whose attach blocks, from a dead one."""
+        if asked_s_ago is None:
+            return silent_s >= ASK_HOST_AFTER_S
+        if self._state not in (None, "running") and asked_s_ago >= ASK_HOST_AGAIN_S:
+            return True
+        # What speaks is neither frozen nor stopped any more; a lock may well last.
+        return self._state in ("frozen", "stopped") and silent_s < SPEAKS_S <= asked_s_ago
+
+    def _put(self, observation: Observation) -> None:
+        """Hand it over; a full queue holds us back, and through us the guest, but never past `stop`."""
+        while not self._ending.is_set():
+            with suppress(Full):
+                self._out.put(observation, timeout=PUT_S)
+                return
+
     def _tell_container(self) -> None:
-        self._out.put(ContainerSeen(self._source.target_key, self._source.container_state()))
+        self._state = self._source.container_state()
+        self._put(ContainerSeen(self._source.target_key, self._state))
 
     def _report_loss(self, error: OrchestratorError) -> None:
         delay = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)] * random.uniform(0.8, 1.2)
         self._failures += 1
-        self._out.put(Lost(self._source.target_key, error, delay))
+        self._put(Lost(self._source.target_key, error, delay))
         self._source.drop()
-        self._tell_container()
+        if not self._ending.is_set():
+            self._tell_container()
         self._ending.wait(delay)

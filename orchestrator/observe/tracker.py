@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.classify import LogScanner
 from orchestrator.observe import parse
+from orchestrator.observe.attempt import AttemptView
 from orchestrator.types import (
-    Absent,
     Blind,
     Evidence,
-    ExitRecord,
     Gpu,
-    Heartbeat,
-    LastWords,
     Liveness,
     Present,
     Reading,
@@ -28,6 +25,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _STEP_WINDOW = 50
+# The guest answers a ping every 5 s. After so long without a word nothing is known of the present, and the
+# time until the next word was not watched: this program may have been stopped, or its machine asleep.
+UNWATCHED_S = 20.0
 NOT_LOOKED = Blind("not looked yet")
 
 
@@ -43,26 +43,6 @@ class Sighting:
     predictions: tuple[Evidence, ...] = ()
     heartbeat: bool = False
     environment: bool = False
-
-
-@dataclass(kw_only=True)
-class AttemptView:
-    """What is known of one attempt."""
-
-    number: int
-    log_offset: int = 0
-    metrics_offset: int = 0
-    heartbeat: Reading[Heartbeat] = field(default_factory=Absent)
-    exit: Reading[ExitRecord] = field(default_factory=Absent)
-    last_words: Reading[LastWords] = field(default_factory=Absent)
-    result: Reading[dict[str, Any]] = field(default_factory=Absent)
-    environment: dict[str, Any] | None = None
-    info: dict[str, Any] | None = None
-    scanner: LogScanner = field(default_factory=LogScanner)
-    heartbeat_seen_at: datetime | None = None
-    log_grew_at: datetime | None = None
-    first_step: int | None = None
-    step_times: list[float] = field(default_factory=list)
 
 
 class RunTracker:
@@ -99,6 +79,10 @@ class RunTracker:
 
     def apply(self, message: Message, now: datetime) -> Sighting:
         """Fold in one message that is about this run or its container."""
+        if self.looked_at is not None and self.view is not None:
+            gap = now - self.looked_at
+            if gap > timedelta(seconds=UNWATCHED_S):
+                self.view.forgive(gap)
         self.looked_at = now
         kind = message["type"]
         if kind == "hello":
@@ -117,15 +101,17 @@ class RunTracker:
 
     def _apply_run(self, message: Message) -> Sighting:
         self.spec = message.get("spec") or self.spec
+        newest = message.get("attempt")
+        fresh = newest is not None and (self.view is None or newest > self.view.number)
+        if newest is not None and fresh:
+            self._previous, self.view = self.view, AttemptView(number=newest)
+            # That the one before is gone says nothing of this one.
+            self.liveness, self.is_synced = NOT_LOOKED, False
         if message.get("alive") is not None:
             self.liveness = parse.reading(message["alive"], parse.liveness, "the run's liveness")
             self.is_synced = True
         self.stop = message.get("stop")
         self.checkpoint_step = message.get("checkpoint_step")
-        newest = message.get("attempt")
-        fresh = newest is not None and (self.view is None or newest > self.view.number)
-        if newest is not None and fresh:
-            self._previous, self.view = self.view, AttemptView(number=newest)
         if self.view is not None and message.get("attempt_info"):
             self.view.info = message["attempt_info"]
         return Sighting(attempt=newest if fresh else None)
@@ -195,6 +181,13 @@ class RunTracker:
             return False
         return (info.get("boot_id"), info.get("pid1_start_ticks")) != self.container_identity
 
+    def _liveness_at(self, now: datetime) -> Reading[Liveness]:
+        """A look stands for the present as long as the guest keeps answering."""
+        silent_s = (now - self.looked_at).total_seconds() if self.looked_at else 0.0
+        if isinstance(self.liveness, Present) and silent_s > UNWATCHED_S:
+            return Blind(f"no word from the guest for {silent_s:.0f} s")
+        return self.liveness
+
     def snapshot(self, now: datetime) -> Snapshot | None:
         """Return all that is known of the newest attempt; None before the first attempt was seen."""
         view = self.view
@@ -206,12 +199,12 @@ class RunTracker:
             now=now,
             run=self.run,
             attempt=view.number,
-            liveness=self.liveness,
+            liveness=self._liveness_at(now),
             heartbeat=view.heartbeat,
             exit=view.exit,
             last_words=view.last_words,
             result=view.result,
-            log=view.scanner.reading(),
+            log=view.log_reading(),
             gpus=self.gpus,
             stop_by=stop.get("by") if stop else None,
             stop_reason=stop.get("reason") if stop else None,

@@ -1,0 +1,212 @@
+"""Carry out what was decided: gates and patience in the loop's thread, far calls in threads beside it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.act import Actor, Client, Closed, Gates, closed_gates
+from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
+from orchestrator.launch import RunSpec, spec_from_document
+from orchestrator.types import Decision, RunState, Snapshot
+from orchestrator.watch.events import Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from orchestrator.clock import Clock
+    from orchestrator.record import Record
+    from orchestrator.watch.runwatch import RunWatch
+
+logger = logging.getLogger(__name__)
+
+MAX_AT_ONCE = 8  # channels of one connection
+STOP_GRACE_S = 10.0
+# Only these hold back the stop of what hangs; what it holds itself is freed by stopping it.
+_STOP_GATES = frozenset({"blind", "container", "stopped", "finished"})
+
+
+class ActSite(Protocol):
+    """Where acts are carried out; called from threads of their own."""
+
+    @property
+    def state_dir(self) -> str:
+        """The state folder in the container."""
+        ...
+
+    def client(self) -> Client:
+        """Return the guest."""
+        ...
+
+    def container_state(self) -> str | None:
+        """What the host says of the container."""
+        ...
+
+
+@dataclass(frozen=True)
+class ActEnded:
+    """How an act of a thread went; handled in the loop's thread."""
+
+    run: RunWatch
+    kind: str  # "stop" or "start"
+    attempt: int  # the one stopped or started
+    text: str
+    error: BaseException | None = None
+
+
+class Acts:
+    """The acts of one watcher. Everything but the threads' own calls runs in the loop's thread."""
+
+    def __init__(
+        self, record: Record, sites: Mapping[str, ActSite], clock: Clock, post: Callable[[ActEnded], None]
+    ) -> None:
+        self._actor = Actor(record, clock)
+        self._sites = sites
+        self._clock = clock
+        self._post = post
+        self._room = threading.BoundedSemaphore(MAX_AT_ONCE)
+        self._threads: list[threading.Thread] = []
+
+    # -- beginning
+
+    def consider(self, run: RunWatch, decision: Decision) -> None:
+        """Begin what is due, unless a gate is closed or it was refused a moment ago."""
+        now, ticks = self._clock.now(), self._clock.monotonic()
+        snapshot = run.tracker.snapshot(now)
+        if snapshot is None or not run.patience.is_due(ticks) or run.diagnosis is None:
+            return
+        try:
+            spec = spec_from_document(run.tracker.spec or {}).with_changes(decision.changes)
+        except ConfigError as error:
+            self._refused(run, "spec", f"not yet: {error}")
+            return
+        closed = self._closed(run, snapshot, spec)
+        if closed:
+            if run.patience.hold(frozenset(item.gate for item in closed), ticks):
+                why = "; ".join(item.why for item in closed)
+                run.teller.emit("gate", now, f"not yet: {why}", level=Level.WARNING)
+            self._call_if_overdue(run, "; ".join(item.why for item in closed))
+        elif run.diagnosis.state is RunState.HUNG:
+            if run.patience.tries == 0:
+                run.teller.emit("act", now, f"stopping attempt {snapshot.attempt}, which hangs")
+            self._begin(run, "stop", snapshot.attempt, lambda: self._stop(run, spec, snapshot, decision))
+        else:
+            attempt = snapshot.attempt + 1
+            if run.patience.tries == 0:
+                run.teller.emit("act", now, f"relaunching as attempt {attempt}")
+            self._begin(run, "start", attempt, lambda: self._start(run, spec, attempt, decision))
+
+    @staticmethod
+    def _closed(run: RunWatch, snapshot: Snapshot, spec: RunSpec) -> tuple[Closed, ...]:
+        book = run.playbook
+        gates = Gates(gpu_floor_bytes=book.gpu_floor_bytes, min_free_bytes=book.min_free_bytes)
+        closed = closed_gates(snapshot, spec.gpus, gates)
+        if run.diagnosis is not None and run.diagnosis.state is RunState.HUNG:
+            return tuple(item for item in closed if item.gate in _STOP_GATES)
+        return closed
+
+    def _begin(self, run: RunWatch, kind: str, attempt: int, act: Callable[[], str]) -> None:
+        run.busy = True
+
+        def work() -> None:
+            try:
+                with self._room:
+                    ended = ActEnded(run, kind, attempt, act())
+            except BaseException as error:  # noqa: BLE001  # the loop's thread judges it
+                ended = ActEnded(run, kind, attempt, "", error)
+            self._post(ended)
+
+        # A daemon: Ctrl-C does not wait for a far side that does not answer. The intent is on disk.
+        thread = threading.Thread(target=work, name=f"{kind} {run.row.name}", daemon=True)
+        self._threads = [*(t for t in self._threads if t.is_alive()), thread]
+        thread.start()
+
+    # -- the far calls, in threads of their own
+
+    def _stop(self, run: RunWatch, spec: RunSpec, snapshot: Snapshot, decision: Decision) -> str:
+        site = self._sites[run.row.target_key]
+        self._actor.stop(
+            site.client(),
+            run.row.id,
+            run.row.name,
+            state_dir=site.state_dir,
+            attempt=snapshot.attempt,
+            by="watch",
+            reason=decision.reason,
+            grace_s=min(spec.stop_grace_s, STOP_GRACE_S),
+        )
+        return f"attempt {snapshot.attempt} stopped"
+
+    def _start(self, run: RunWatch, spec: RunSpec, attempt: int, decision: Decision) -> str:
+        site = self._sites[run.row.target_key]
+        state = site.container_state()  # a lock that came since the stream began is known to the host only
+        if state not in (None, "running"):
+            raise ActRefused(f"{run.row.target_key}: the container is {state}")
+        started = self._actor.start(
+            site.client(),
+            run.row.id,
+            spec,
+            state_dir=site.state_dir,
+            attempt=attempt,
+            by="watch",
+            reason=decision.reason,
+            env=None,
+            env_update=dict(decision.env_changes),
+            rung=decision.rung,
+            changes=dict(decision.changes),
+        )
+        return f"attempt {attempt} started, pid {started.get('trainer_pid')}"
+
+    # -- ending
+
+    def finish(self, ended: ActEnded) -> None:
+        """Take in how an act went.
+
+        Raises:
+            RecordError: The record could not be written; acting stops.
+        """
+        run, error = ended.run, ended.error
+        run.busy = False
+        if isinstance(error, RecordError):
+            raise error
+        if error is None:
+            if (run.teller.attempt or 0) < ended.attempt or ended.kind == "stop":
+                run.patience.done(self._clock.monotonic())
+            level = Level.GOOD if ended.kind == "start" else Level.INFO
+            run.teller.emit("outcome", self._clock.now(), ended.text, level=level)
+        elif isinstance(error, RunAlive):
+            self._refused(run, error.code, f"not doubled: {error}", kind="outcome", level=Level.INFO)
+        elif isinstance(error, GuestRefused):
+            self._refused(run, error.reason, f"not yet: {error}")
+        elif isinstance(error, (ActRefused, BlindError, ConfigError)):
+            self._refused(run, error.code, f"not yet: {error}")
+        else:
+            logger.error("an act failed", exc_info=error, extra={"run": run.row.name})
+            self._refused(run, "fault", f"the act failed: {error!r}", kind="fault", level=Level.BAD)
+
+    def _refused(
+        self, run: RunWatch, name: str, text: str, *, kind: str = "gate", level: Level = Level.WARNING
+    ) -> None:
+        if run.patience.refuse(name, self._clock.monotonic()):
+            run.teller.emit(kind, self._clock.now(), text, level=level)
+        self._call_if_overdue(run, text)
+
+    def _call_if_overdue(self, run: RunWatch, why: str) -> None:
+        """Tell once that it has waited too long; it goes on waiting, for a gate may still open at night."""
+        ticks, now = self._clock.monotonic(), self._clock.now()
+        if not run.patience.calls(ticks) or run.diagnosis is None:
+            return
+        minutes = run.patience.held_s(ticks) / 60
+        reason = f"it could not be brought back for {minutes:.0f} min: {why.removeprefix('not yet: ')}"
+        detail = {"kind": "call", "rule": None, "held": True}
+        run.teller.emit("decision", now, f"call: {reason}", level=Level.BAD, detail=detail)
+        run.record_call("call", reason, run.diagnosis, run.teller.attempt or 1, now)
+
+    def join(self, limit_s: float) -> None:
+        """Wait for the acts under way, not longer than the limit."""
+        deadline = time.monotonic() + limit_s
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))

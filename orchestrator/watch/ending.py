@@ -1,0 +1,70 @@
+"""What the record keeps of an attempt: who began it, and how it ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.types import Diagnosis, Present, RunState, Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from orchestrator.observe import RunTracker
+    from orchestrator.record import Record
+
+
+def save_origin(record: Record, run_id: int, attempt: int, spec: Mapping[str, Any]) -> None:
+    """Write down that the attempt exists, and what its run.json says of who began it.
+
+    The watcher that began it may have been killed before it wrote that, or may keep another record.
+
+    Raises:
+        RecordError: The record cannot be written.
+    """
+    by, rung, changes = spec.get("by"), spec.get("rung"), spec.get("changes")
+    if spec.get("attempt") != attempt or by not in ("user", "watch"):
+        record.save_attempt(run_id, attempt)
+        return
+    record.save_attempt(
+        run_id,
+        attempt,
+        by=by,
+        rung=rung if isinstance(rung, int) else None,
+        changes={str(k): str(v) for k, v in changes.items()} if isinstance(changes, dict) else {},
+    )
+
+
+def save_end(
+    record: Record, run_id: int, tracker: RunTracker, diagnosis: Diagnosis, snapshot: Snapshot
+) -> None:
+    """Write down how far the attempt came and how it ended; of one that hangs, all but the end.
+
+    Raises:
+        RecordError: The record cannot be written.
+    """
+    view = tracker.view
+    exit_record = snapshot.exit.value if isinstance(snapshot.exit, Present) else None
+    heartbeat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
+    words = snapshot.last_words.value if isinstance(snapshot.last_words, Present) else None
+    known = (heartbeat.step if heartbeat else None, words.step if words else None, snapshot.log.last_step)
+    record.save_attempt(
+        run_id,
+        snapshot.attempt,
+        ended_at=None if diagnosis.state is RunState.HUNG else _ended_at(tracker, snapshot),
+        failure=diagnosis.failure,
+        fingerprint=diagnosis.fingerprint,
+        first_step=view.first_step if view else None,
+        last_step=max((step for step in known if step is not None), default=None),
+        checkpoint_step=tracker.checkpoint_step,
+        exit_code=exit_record.code if exit_record else None,
+        exit_signal=exit_record.signal if exit_record else None,
+    )
+
+
+def _ended_at(tracker: RunTracker, snapshot: Snapshot) -> datetime:
+    """Return when it ended by the near clock: budgets must not take a late look for a late death."""
+    if not isinstance(snapshot.exit, Present):
+        return snapshot.now
+    return min(snapshot.now, snapshot.exit.value.at - timedelta(seconds=tracker.clock_skew_s))

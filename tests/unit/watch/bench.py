@@ -1,0 +1,219 @@
+"""A watch on the bench: a real record, a clock that we turn, a container that does as the contract says."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import GuestRefused
+from orchestrator.launch import RunSpec, spec_document
+from orchestrator.observe import ContainerSeen, Lost, Received
+from orchestrator.playbook import parse
+from orchestrator.watch import Watched, Watcher
+from tests.builders import NOW, attempt_message, heartbeat_json, run_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from orchestrator.errors import OrchestratorError
+    from orchestrator.record import Record
+    from orchestrator.watch import WatchEvent
+
+TARGET = "pve/200"
+PLAYBOOK = "extends: default\nbackoff: [0s]\njitter: 0\ngrace: 0s\nlimits: {train: 60s}\n"
+HELLO = {"type": "hello", "now": NOW.timestamp(), "boot_id": "b", "pid1_start_ticks": 5}
+NO_DRIVER = {"type": "gpu", "gpus": [], "source": "none", "problem": "no driver"}
+PONG = {"type": "pong"}
+SPEC = spec_document(RunSpec(run="dflash", config="tiny"), state_dir="/s", attempt=1, created_at="t")
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at.timestamp()
+
+    def sleep(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+class ListSink:
+    def __init__(self) -> None:
+        self.events: list[WatchEvent] = []
+
+    def emit(self, event: WatchEvent) -> None:
+        self.events.append(event)
+
+    def refresh(self) -> None:
+        pass
+
+
+class FakeGuest:
+    """Answers `start` and `stop`, or raises what it is told to; may be held in mid-call."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.answer: Callable[[str, Mapping[str, Any]], None] | None = None
+        self.is_asked = threading.Event()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def call(self, verb: str, request: Mapping[str, Any], *, timeout_s: float) -> list[dict[str, Any]]:
+        self.calls.append((verb, request))
+        self.is_asked.set()
+        assert self.goes_on.wait(10), "the test never let the call go on"
+        if self.answer is not None:
+            self.answer(verb, request)
+        if verb == "stop":
+            return [{"type": "stopped", "already": False, "terminated": [1], "killed": []}]
+        return [{"type": "started", "attempt": request["attempt"], "trainer_pid": 77, "session": "s"}]
+
+    def asked(self, verb: str) -> list[int]:
+        """The attempts that were asked to start or stop."""
+        key = "attempt" if verb == "start" else "only_attempt"
+        return [int(request[key]) for name, request in self.calls if name == verb]
+
+
+class FakeSite:
+    target_key = TARGET
+    state_dir = "/s"
+
+    def __init__(self) -> None:
+        self.guest = FakeGuest()
+        self.state: str | None = "running"
+        self.is_closed = False
+
+    def client(self) -> FakeGuest:
+        return self.guest
+
+    def container_state(self) -> str | None:
+        return self.state
+
+    def open_watch(self, request: Mapping[str, object]) -> Any:
+        raise NotImplementedError(request)
+
+    def drop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Bench:
+    """One watcher over one container; the test is the stream."""
+
+    def __init__(
+        self,
+        record: Record,
+        *,
+        runs: tuple[str, ...] = ("dflash",),
+        playbook: str = PLAYBOOK,
+        acting: bool = True,
+    ) -> None:
+        self.record = record
+        self.clock = FakeClock()
+        self.sink = ListSink()
+        self.site = FakeSite()
+        self.guest = self.site.guest
+        book = parse(playbook, "bench")
+        self.rows = [record.save_run(name, {}, TARGET, SPEC, NOW) for name in runs]
+        self.watcher = Watcher(
+            [Watched(row, self.site, book) for row in self.rows], record, self.sink, self.clock, acting=acting
+        )
+        self.run = self.watcher.runs[0]
+
+    # -- the stream
+
+    def send(self, *messages: Mapping[str, Any]) -> None:
+        for message in messages:
+            self.watcher.inbox.put(Received(TARGET, dict(message)))
+
+    def lose(self, error: OrchestratorError) -> None:
+        self.watcher.inbox.put(Lost(TARGET, error, 1.0))
+
+    def see_container(self, state: str | None) -> None:
+        self.watcher.inbox.put(ContainerSeen(TARGET, state))
+
+    def turn(self, seconds: float = 0.0, *, pong: bool = True) -> None:
+        """Let time pass, the guest answer a ping, and the watch have a turn; wait for the act it begins."""
+        while seconds > 0:
+            part = min(seconds, 10.0)
+            seconds -= part
+            self.clock.sleep(part)
+            self.turn_once(pong=pong)
+        for _ in range(3):  # the turn, the end of the act it began, and what follows from that
+            self.turn_once(pong=pong)
+
+    def turn_once(self, *, pong: bool = True) -> None:
+        if pong:
+            self.send(PONG)
+        elif self.watcher.inbox.empty():
+            self.see_container(self.run.tracker.container)
+        self.watcher.turn()
+        if self.guest.goes_on.is_set():
+            self.watcher.acts.join(10)
+
+    # -- what happens to the run
+
+    def live(self, attempt: int = 1, step: int = 40, **beat: Any) -> None:
+        self.send(
+            HELLO, run_message(attempt, spec=self.spec(attempt)), NO_DRIVER,
+            attempt_message("heartbeat", heartbeat_json(step=step, **beat), attempt),
+        )  # fmt: skip
+        self.turn()
+
+    def spec(self, attempt: int) -> dict[str, Any]:
+        return {
+            **SPEC,
+            "attempt": attempt,
+            "by": "watch" if attempt > 1 else "user",
+            "rung": None,
+            "changes": {},
+        }
+
+    def die(self, attempt: int = 1, *, code: int = 1, **run: Any) -> None:
+        """The exit record, then that nothing lives: the order of the wire."""
+        self.send(
+            attempt_message("exit", exit_json(code), attempt),
+            run_message(attempt, alive=False, spec=self.spec(attempt), **run),
+        )
+        self.turn()
+
+    # -- what came of it
+
+    def story(self) -> list[str]:
+        return [f"{event.kind}: {event.text}" for event in self.sink.events]
+
+    def told(self, kind: str) -> list[str]:
+        return [event.text for event in self.sink.events if event.kind == kind]
+
+    def actions(self) -> list[tuple[str, str]]:
+        """(kind, text) of the record's acts and their outcomes."""
+        return [(e.kind, e.text) for e in self.record.events() if e.kind in ("action", "outcome")]
+
+
+def exit_json(code: int | None = 1, signal: int | None = None) -> dict[str, Any]:
+    return {
+        "schema": 1, "attempt": 1, "code": code, "signal": signal, "at": "2026-11-29T12:00:00.000000Z",
+        "duration_s": 60.0, "leftover": [], "error": None,
+    }  # fmt: skip
+
+
+def refused(reason: str) -> Callable[[str, Mapping[str, Any]], None]:
+    def answer(verb: str, request: Mapping[str, Any]) -> None:
+        raise GuestRefused(f"no: {reason}", reason=reason)
+
+    return answer
+
+
+def raising(error: Exception) -> Callable[[str, Mapping[str, Any]], None]:
+    def answer(verb: str, request: Mapping[str, Any]) -> None:
+        raise error
+
+    return answer
