@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.connection import TMUX_SOCKET
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.inventory import Target
 from orchestrator.launch import RunSpec
@@ -110,6 +111,12 @@ def conclude(site: Site, record: Record, clock: Clock, row: RunRow, out: Path) -
         result=view.result.value,
         picture=plot_run(record, row.id, out / "loss.png"),
     )
+
+
+def leave(site: Site) -> None:
+    """End the demo's tmux session; its pane has only shown the log."""
+    argv = ("tmux", "-L", TMUX_SOCKET, "kill-session", "-t", f"={RUN}")
+    site.shell().run(argv, timeout_s=10.0)
 
 
 def _missing(what: str, record: Record, row: RunRow) -> OrchestratorError:

@@ -1,6 +1,6 @@
 """The way to where the runs live: shells over ssh and pct, and the guest at their end."""
 
-from orchestrator.connection.commands import attach_argv, dry_run_lines
+from orchestrator.connection.commands import TMUX_SOCKET, attach_argv, dry_run_lines
 from orchestrator.connection.container import ContainerShell
 from orchestrator.connection.guest import GuestClient
 from orchestrator.connection.guestfile import Archive, GuestFile, build_guest, trainer_archive
@@ -13,6 +13,7 @@ from orchestrator.connection.shell import Result, Shell, Stream
 from orchestrator.connection.ssh import Login, ShellOptions
 
 __all__ = [
+    "TMUX_SOCKET",
     "Archive",
     "Connections",
     "ContainerShell",
