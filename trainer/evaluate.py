@@ -65,10 +65,9 @@ class Evaluation:
 
     def lines(self) -> list[str]:
         """For the log."""
-        lines = [
-            f"acceptance length, teacher-forced on held-out files: {_compare(self.teacher_forced)} (the drafter "
-            f"with the target's own token: {1 + self.acceptance_length:.2f} tokens a target call)"
-        ]
+        forced = _compare(self.teacher_forced)
+        lines = [f"acceptance length, teacher-forced on held-out files: {forced}"]
+        lines.append(f"with the target's own token: {1 + self.acceptance_length:.2f} tokens a target call")
         if self.decoded is not None:
             told = self.decoded
             lines.append(f"acceptance length, greedy decoding: {_compare(told)}")
