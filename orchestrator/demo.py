@@ -113,9 +113,10 @@ def conclude(site: Site, record: Record, clock: Clock, row: RunRow, out: Path) -
     )
 
 
-def leave(site: Site) -> None:
+def leave(site: Site, record: Record, row: RunRow) -> None:
     """End the demo's tmux session; its pane has only shown the log."""
-    argv = ("tmux", "-L", TMUX_SOCKET, "kill-session", "-t", f"={RUN}")
+    session = record.attempts(row.id)[-1].session or RUN
+    argv = ("tmux", "-L", TMUX_SOCKET, "kill-session", "-t", f"={session}")
     site.shell().run(argv, timeout_s=10.0)
 
 

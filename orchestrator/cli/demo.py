@@ -57,7 +57,7 @@ def demo(
                     f"the run did not finish (watch ended with {code.value})", hint="see `dflashctl explain`"
                 )
             result = story.conclude(site, record, SETTINGS.clock, row, out)
-            story.leave(site)
+            story.leave(site, record, row)
         finally:
             site.close()
     raise typer.Exit(story.story(result, lambda text: say(text, markup=False)))
