@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shlex
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from orchestrator.cli import options
 from orchestrator.cli.context import (
     SETTINGS,
     connect_options,
+    load_playbook,
     opened_record,
     operator,
     print_json,
@@ -88,9 +90,22 @@ def read_config(config: str) -> tuple[str, str | None]:
     if path.suffix != ".toml" and not path.exists():
         return config, None
     try:
-        return config, path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {config}: cannot be read: {_why(error)}", hint=CONFIG_HINT) from error
+    _check_toml(config, text)
+    return config, text
+
+
+def _check_toml(config: str, text: str) -> None:
+    """Find a slip before anything is reached; Python 3.10 has no reader, there the trainer finds it."""
+    if importlib.util.find_spec("tomllib") is None:
+        return
+    tomllib = importlib.import_module("tomllib")
+    try:
+        tomllib.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"--config {config}: not TOML: {error}") from error
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:
@@ -219,6 +234,7 @@ def launch(
             f"--host {host}: no container is named, and the trainer would run on the Proxmox host itself",
             hint="give --ct ID (`pct list` shows them), or --on-host if you mean it",
         )
+    load_playbook(playbook)  # a mistake in it would be met by the watch, when it matters
     files = [Path(path) for path in (target.env_file, env_file) if path]
     values = _read_env(env, files)
     spec = _make_spec(run, target, config, settings or [], inject or [], command or [], values)

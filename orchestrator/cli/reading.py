@@ -18,7 +18,7 @@ from orchestrator.cli.context import (
     target_of,
     with_login,
 )
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import GuestRefused, NotFound, OrchestratorError
 from orchestrator.terminal import clean, plain
 from orchestrator.wire import unpack_bytes
 
@@ -72,6 +72,10 @@ def logs(
             pending = _write_log(pending + unpack_bytes(message["data"]), raw=raw)
         if pending:
             _write_log(pending + b"\n", raw=raw)
+    except GuestRefused as refusal:
+        if refusal.reason != "not_found":
+            raise
+        raise NotFound(refusal.message, hint=f"`dflashctl events {row.name}` tells its attempts") from refusal
     finally:
         site.close()
 
