@@ -35,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.check_config:
             settings.load(options.config, options.set)
             _ = [inject.parse(spec) for spec in options.inject]
+            _require_packages()
             say(f"{options.config}: valid")
             return 0
         run_dir = open_run_dir(os.environ, options.run_dir or Path("runs") / Path(options.config).stem)
@@ -87,7 +88,9 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m trainer", description="Train a DFlash drafter.")
     parser.add_argument(
-        "--config", default="tiny.toml", help="TOML file, or a bundled one: tiny.toml, fast.toml"
+        "--config",
+        default="tiny.toml",
+        help="TOML file, tiny.toml or fast.toml, or - for stdin",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override, as optim.lr=3e-4"
@@ -96,7 +99,9 @@ def _parser() -> argparse.ArgumentParser:
         "--run-dir", type=Path, help="run directory, if no supervisor gives one (default runs/NAME)"
     )
     parser.add_argument(
-        "--check-config", action="store_true", help="only say whether the configuration is valid"
+        "--check-config",
+        action="store_true",
+        help="only say whether it could be trained with",
     )
     parser.add_argument(
         "--inject",

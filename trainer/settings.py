@@ -21,16 +21,17 @@ tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else 
 T = TypeVar("T")
 _NOUNS: dict[type[object], str] = {int: "a whole number", float: "a number", str: "a string"}
 BUNDLED = Path(__file__).parent / "configs"
+STDIN, STDIN_NAME = "-", "standard input"
 
 
 def load(name: str, overrides: list[str]) -> Config:
-    """Read the config called `name` (a path, or a bundled one) and apply `key=value` overrides in order.
+    """Read the config called `name` (a path, a bundled one, or `-` for stdin) and apply the overrides.
 
     Raises:
         ConfigInvalid: no such file, not TOML, an unknown key, a wrong type or a value out of range.
     """
-    path = _find(name)
-    table = _parse_file(path)
+    path = Path(STDIN_NAME) if name == STDIN else _find(name)
+    table = _parse_text(path.name, sys.stdin.buffer.read()) if name == STDIN else _parse_file(path)
     for override in overrides:
         _apply(table, override)
     config = _build(Config, table, path.name, "")
@@ -48,11 +49,19 @@ def _find(name: str) -> Path:
 
 def _parse_file(path: Path) -> dict[str, Any]:
     try:
-        table: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigInvalid(f"{path.name}: not TOML: {error}; correct that line") from error
-    except (OSError, UnicodeDecodeError) as error:
+        data = path.read_bytes()
+    except OSError as error:
         raise ConfigInvalid(f"{path.name}: cannot be read: {error}; give a UTF-8 text file") from error
+    return _parse_text(path.name, data)
+
+
+def _parse_text(where: str, data: bytes) -> dict[str, Any]:
+    try:
+        table: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigInvalid(f"{where}: cannot be read: {error}; give a UTF-8 text file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigInvalid(f"{where}: not TOML: {error}; correct that line") from error
     return table
 
 

@@ -1,5 +1,6 @@
 import dataclasses
 import inspect
+import io
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,14 @@ def test_every_bundled_config_is_valid():
 def test_a_path_is_read_and_what_it_leaves_out_keeps_its_default(tmp_path):
     config = load(write(tmp_path, "total_steps = 7\n[optim]\nlr = 1e-4\n"), [])
     assert (config.total_steps, config.optim.lr, config.optim.clip) == (7, 1e-4, 1.0)
+
+
+def test_a_dash_reads_standard_input_and_names_it_in_mistakes(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"total_steps = 7")))
+    assert load("-", []).total_steps == 7
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"total_stepz = 7")))
+    with pytest.raises(ConfigInvalid, match="standard input: total_stepz"):
+        load("-", [])
 
 
 def test_overrides_come_after_the_file_in_order_and_bare_words_are_strings():
