@@ -173,14 +173,24 @@ def _build(
         jumps=inventory.jumps(where) if where else (),
         known_hosts=str(Path(known_hosts).expanduser()) if known_hosts else None,
         become=options.get("become") or (where.become if where else None),
-        python=options.get("python") or base.python,
-        guest_python=options.get("guest_python") or base.guest_python,
+        python=_program(options.get("python") or base.python, is_local),
+        guest_python=_program(options.get("guest_python") or base.guest_python, is_local),
         state_dir=state_dir,
         checkpoint_dir=checkpoint_dir,
         config=options.get("config") or base.config,
         env_file=options.get("env_file") or base.env_file,
         gpus=gpus if gpus is not None else base.gpus,
     )
+
+
+def _program(python: str, is_local: bool) -> str:  # noqa: FBT001
+    """Return a program that means the same from any folder: a name, or an absolute path."""
+    if "/" not in python or python.startswith("/"):
+        return python
+    if is_local:
+        # Not resolved: a virtual environment's python is a link, and works by its own name only.
+        return str(Path(python).expanduser().absolute())
+    raise ConfigError(f"--python: {show(python)} is not allowed; allowed: a name, or a path from /")
 
 
 def _pick(inventory: Inventory, host: str | None, ct: int | None, container: str | None) -> Container | None:

@@ -120,3 +120,12 @@ def test_a_record_of_a_later_version_is_readable_and_a_broken_one_is_told():
     assert Target.from_json({"ct": 200, "later": 1}) == Target(ct=200)
     with pytest.raises(ConfigError, match="not readable"):
         Target.from_json({"host": {"address": 7}})
+
+
+def test_a_relative_python_is_of_the_folder_one_stands_in_and_only_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    empty = Inventory.load([])
+    assert resolve(empty, host="local", python=".venv/bin/python").python == f"{tmp_path}/.venv/bin/python"
+    assert resolve(empty, host="local", python="python3.12").python == "python3.12"
+    with pytest.raises(ConfigError, match="--python"):
+        resolve(empty, host="10.1.2.6", ct=200, python="venv/bin/python")
