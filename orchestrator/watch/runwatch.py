@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.wire import Message
 
 REREAD_BYTES = 64 << 20
-SAVE_EVERY_S = 2.0
+SAVE_EVERY_S = 0.5
 
 _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
 _LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
@@ -146,11 +146,10 @@ class RunWatch:
         is_due = self._saved_at is None or (now - self._saved_at).total_seconds() >= SAVE_EVERY_S
         if view is None or not (is_due or force):
             return
-        self._saved_at = now
         place = (view.number, self.teller.shown(view.number), view.metrics_offset)
-        if place != self._saved:
+        if place != self._saved and place[1:] != (None, 0):
             self._record.save_cursor(self.row.id, *place)
-            self._saved = place
+            self._saved, self._saved_at = place, now
 
     # -- one turn
 

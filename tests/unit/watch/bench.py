@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import GuestRefused
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.errors import OrchestratorError
+    from orchestrator.playbook import Playbook
     from orchestrator.record import Record
     from orchestrator.watch import WatchEvent
 
@@ -27,6 +29,11 @@ HELLO = {"type": "hello", "now": NOW.timestamp(), "boot_id": "b", "pid1_start_ti
 NO_DRIVER = {"type": "gpu", "gpus": [], "source": "none", "problem": "no driver"}
 PONG = {"type": "pong"}
 SPEC = spec_document(RunSpec(run="dflash", config="tiny"), state_dir="/s", attempt=1, created_at="t")
+
+
+@cache
+def parsed(playbook: str) -> Playbook:
+    return parse(playbook, "bench")
 
 
 class FakeClock:
@@ -121,7 +128,7 @@ class Bench:
         self.sink = ListSink()
         self.site = FakeSite()
         self.guest = self.site.guest
-        book = parse(playbook, "bench")
+        book = parsed(playbook)
         self.rows = [record.save_run(name, {}, TARGET, SPEC, NOW) for name in runs]
         self.watcher = Watcher(
             [Watched(row, self.site, book) for row in self.rows], record, self.sink, self.clock, acting=acting

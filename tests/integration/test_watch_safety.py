@@ -1,0 +1,223 @@
+"""The watch's promises over real processes: one trainer at most, one story, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli import is_kind
+from tests.integration.local import Local, Sampler, local_runs, peak_mib, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.integration
+
+KILLS = 15
+
+
+@pytest.fixture
+def local(tmp_path) -> Iterator[Local]:
+    with local_runs(tmp_path) as runs:
+        yield runs
+
+
+def assert_one_story(local: Local, run: str, watches, attempts: int) -> None:
+    """Attempts without a gap, each death recorded once, each act closed, all that was told on record."""
+    assert local.attempts(run) == list(range(1, attempts + 1))
+    with local.record() as record:
+        (row,) = record.runs()
+        recorded = {
+            (d.attempt, d.state.value, d.failure and d.failure.value) for d in record.diagnoses(row.id)
+        }
+        assert record.open_intents(row.id) == []
+        events = record.events(row.id)
+    for watch in watches:
+        for event in watch.events():
+            if event["kind"] == "diagnosis":
+                told = (event["attempt"], event["detail"]["state"], event["detail"]["failure"])
+                assert told in recorded, f"{told} was reported and is not in the record"
+    deaths = [e.attempt for e in events if e.kind == "diagnosis" and e.detail.get("state") == "dead"]
+    assert sorted(deaths) == list(range(1, attempts)), "one death of each attempt but the last"
+
+
+def test_a_watcher_killed_fifteen_times_over_a_crashing_run_tells_one_story(local):
+    local.begin_ever_further("often", crashes=4, steps=400, step_s=0.1)
+    dice = random.Random(20261129)
+    sampler = Sampler(local, "often")
+    sampler.start()
+    watches = []
+    for _ in range(KILLS):
+        watch = local.watch("often")
+        watches.append(watch)
+        time.sleep(dice.uniform(0.5, 4.0))
+        if watch.process.poll() is not None:
+            break
+        watch.kill()
+    watches.append(local.watch("often"))
+    codes = [watch.process.returncode for watch in watches]
+    assert codes.count(-signal.SIGKILL) >= KILLS - 3, "the run outlived nearly all of its watchers"
+    if codes[-2] != 0:
+        assert watches[-1].end(180) == 0, watches[-1].story()
+    sampler.end()
+    assert_one_story(local, "often", watches, 5)
+
+
+def test_two_watches_over_a_run_that_crashes_three_times_make_no_second_trainer(local):
+    local.begin_ever_further("twice", crashes=3, steps=120, step_s=0.05)
+    sampler = Sampler(local, "twice")
+    sampler.start()
+    watches = [local.watch("twice"), local.watch("twice")]
+    assert [watch.end(120) for watch in watches] == [0, 0], watches[0].story() + watches[1].story()
+    sampler.end()
+    assert_one_story(local, "twice", watches, 4)
+
+
+def test_two_watches_over_a_run_that_hangs_never_stop_the_attempt_that_follows(local):
+    local.playbook.write_text(
+        "extends: default\nbackoff: [0s]\njitter: 0\nlimits: {train: 2s, init: 60s}\ngrace: 0s\n"
+    )
+    local.begin_standin(
+        "stuck", "--steps", "60", "--hang-at", "7", "--crash-attempts", "1", "--step-s", "0.1"
+    )
+    watches = [local.watch("stuck"), local.watch("stuck")]
+    assert [watch.end(120) for watch in watches] == [0, 0], watches[0].story() + watches[1].story()
+    assert local.attempts("stuck") == [1, 2]
+
+
+def test_a_supervisor_that_is_killed_costs_the_run_nothing_and_its_end_is_still_seen(local):
+    local.begin_standin("alone", "--steps", "80", "--step-s", "0.1")
+    watch = local.watch("alone")
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 6/"))
+    info = local.attempt_info("alone")
+    os.kill(info["supervisor_pid"], signal.SIGKILL)
+    watch.wait_for(is_kind("diagnosis", state="unsupervised"))
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 25/"))
+    assert local.attempts("alone") == [1]
+    assert not any(e["kind"] == "act" for e in watch.events()), watch.story()
+    os.kill(info["trainer_pid"], signal.SIGKILL)
+    dead = watch.wait_for(is_kind("diagnosis", state="dead"))
+    assert dead["detail"]["confidence"] < 0.9
+    assert watch.end(60) == 0, watch.story()
+    assert local.attempts("alone") == [1, 2]
+
+
+def test_a_tmux_server_that_is_killed_costs_the_run_nothing(local):
+    local.begin_standin("paneless", "--steps", "60", "--step-s", "0.1")
+    watch = local.watch("paneless")
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 6/"))
+    local.tmux("kill-server")
+    assert watch.end(60) == 0, watch.story()
+    assert local.attempts("paneless") == [1]
+    assert not any(e["kind"] == "act" for e in watch.events())
+
+
+NASTY = r"""
+import os, sys, time
+out = sys.stdout.buffer
+out.write(bytes(range(256)) * 40 + b"\n")
+out.write(b"\x1b]0;owned\x07\x1b[2J\x1b[31mred\x1b[0m\x1b]52;c;aGk=\x07\x9b31m\xc2\x9b31m\n")
+for done in range(200):
+    out.write(b"\r%d%% |####|" % done); out.flush()
+out.write(b"\n")
+for _ in range(50):
+    out.write(b"A" * 100_000)
+out.write("\nnext \u202e evil \U0001f600\n".encode())
+out.flush()
+time.sleep(float(sys.argv[1]))
+print("last words", flush=True)
+"""
+
+
+def test_a_log_of_binary_escapes_and_endless_lines_reaches_no_terminal(local):
+    local.begin("nasty", "python3", "-c", NASTY, "2")
+    done = subprocess.run(
+        local.argv("watch", "nasty"),
+        env=local.env,
+        cwd=local.home,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert b"last words" in done.stdout
+    assert b"199% |####|" in done.stdout
+    text = done.stdout.decode()  # whole UTF-8
+    bad = {char for char in text if (ord(char) < 32 and char not in "\n\t") or 127 <= ord(char) < 160}
+    assert bad == set()
+    assert "\u202e" not in text
+    assert max(map(len, text.splitlines())) < 20_000, "lines are capped"
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_hostile_log_leaves_the_memory_of_a_json_watch_bounded(local):
+    local.begin("nasty", "python3", "-c", NASTY, "6")
+    watch = local.watch("nasty", "--no-log")
+    time.sleep(5)
+    assert peak_mib(watch) < 250
+    assert watch.end(30) == 0, watch.story()
+
+
+FLOOD = r"""
+import sys, time
+line = b"noise " * 200 + b"\n"
+end = time.monotonic() + 5
+while time.monotonic() < end:
+    begin = time.monotonic()
+    for _ in range(2 * 10**6 // len(line)):
+        sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
+    time.sleep(max(0, 0.1 - (time.monotonic() - begin)))
+open(sys.argv[1], "w").write(repr(time.time()))
+sys.exit("RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function")
+"""
+
+
+def test_a_flood_of_output_delays_the_diagnosis_by_seconds_and_fills_no_memory(local):
+    died = local.home / "died"
+    local.begin("flood", "python3", "-c", FLOOD, str(died))
+    watch = local.watch("flood", "--observe-only", "--no-log")
+    wait_until(died.exists, 60, "the flood's end")
+    dead = watch.wait_for(is_kind("diagnosis", state="dead"), 60)
+    seen = time.time()
+    peak = peak_mib(watch) if watch.process.poll() is None else 0.0
+    late_s = seen - float(died.read_text())
+    size = (local.state / "runs/flood/attempts/1/log").stat().st_size
+    print(f"{size / 1e6:.0f} MB; seen {late_s:.2f} s after; peak {peak:.0f} MiB")
+    assert dead["detail"]["failure"] == "fx_trace_race", watch.story()
+    assert late_s < 20
+    assert peak < 350
+
+
+def test_twenty_runs_at_once_are_all_brought_to_their_end(local):
+    names = [f"many-{number}" for number in range(20)]
+    for name in names:
+        local.begin_standin(
+            name, "--steps", "12", "--step-s", "0.1", "--crash-at", "6", "--crash-attempts", "1", "--fx-text"
+        )
+    watch = local.watch()
+    watch.wait_for(lambda e: e["kind"] == "attempt", 60)
+    assert watch.end(240) == 0, watch.story()
+    assert {name: local.attempts(name) for name in names} == dict.fromkeys(names, [1, 2])
+    told = [e["run"] for e in watch.events() if e["detail"].get("state") == "dead"]
+    assert sorted(told) == sorted(names)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_ends_the_watch_within_a_second_and_touches_nothing(local, number):
+    local.begin_standin("goes-on", "--steps", "600", "--step-s", "0.1")
+    watch = local.watch("goes-on")
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 3/"))
+    begin = time.monotonic()
+    watch.process.send_signal(number)
+    assert watch.end(10) == 130
+    assert time.monotonic() - begin < 2.0
+    assert watch.events()[-1]["error"]["code"] == "interrupted"
+    assert watch.err.read_text() == ""
+    assert len(local.trainers("goes-on")) == 1
