@@ -244,7 +244,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ConfigError(f"{question}: standard input is no terminal to ask at", hint="give --yes")
-    SETTINGS.err.print(f"{question} [y/N] ", end="")
+    SETTINGS.err.print(f"{question} [y/N] ", end="", markup=False)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise ConfigError("not done: the answer was no")
 
