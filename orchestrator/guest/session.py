@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SOCKET = "dflashctl"
 HISTORY_LINES = "200000"
 TAG = "@dflashctl_run_dir"
+ENDING = "server exited unexpectedly"
 QUERY_LIMIT_S = 2.0
 
 
@@ -51,19 +52,22 @@ def start(run: str, run_dir: Path, command: list[str]) -> str:
     """
     server = _server(SOCKET)
     name = name_for(run)
-    if _tag(server, name) == str(run_dir):
-        server.cmd("kill-session", "-t", f"={name}")
-    elif _exists(server, name):  # another state directory has a run of this name
+    if _tag(server, name) != str(run_dir) and _exists(server, name):
+        # another state directory has a run of this name
         name = f"{name}-{hashlib.sha256(str(run_dir).encode()).hexdigest()[:6]}"
-        server.cmd("kill-session", "-t", f"={name}")
+    # A server ends with its last session, and one that is ending takes the new session with it.
+    server.cmd("set-option", "-s", "exit-empty", "off", ";", "kill-session", "-t", f"={name}")
     steps = [
         ["set-option", "-g", "history-limit", HISTORY_LINES],
         ["set-option", "-g", "remain-on-exit", "on"],
         ["new-session", "-d", "-s", name, "-x", "200", "-y", "50", "-c", "/", *command],
         ["set-option", "-t", name, TAG, str(run_dir)],
+        ["set-option", "-s", "exit-empty", "on"],
     ]
     words = [word for step in steps for word in [";", *step]]
     answer = server.cmd("start-server", *words)
+    if answer.returncode != 0 and ENDING in " ".join(answer.stderr):  # by somebody else's last session
+        answer = server.cmd("start-server", *words)
     if answer.returncode != 0:
         raise Refusal("start_failed", f"tmux: {' '.join(answer.stderr) or answer.returncode}")
     return name

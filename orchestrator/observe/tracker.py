@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 _STEP_WINDOW = 50
+_KEPT_OLDER = 3
 # The guest answers a ping every 5 s. After so long without a word nothing is known of the present, and the
 # time until the next word was not watched: this program may have been stopped, or its machine asleep.
 UNWATCHED_S = 20.0
@@ -51,8 +52,8 @@ class RunTracker:
     def __init__(self, run: str) -> None:
         self.run = run
         self.view: AttemptView | None = None
-        # After a cut the rest of an attempt that ended meanwhile comes before the newest one's.
-        self._previous: AttemptView | None = None
+        # After a cut the rest of attempts that ended meanwhile comes before the newest one's.
+        self._older: dict[int, AttemptView] = {}
         self.spec: dict[str, Any] | None = None
         self.liveness: Reading[Liveness] = NOT_LOOKED
         self.gpus: Reading[tuple[Gpu, ...]] = NOT_LOOKED
@@ -94,25 +95,46 @@ class RunTracker:
             self.disk_free_bytes = message.get("free_bytes")
         elif kind == "run":
             return self._apply_run(message)
-        for view in (self.view, self._previous):
-            if kind != "run" and view is not None and message.get("attempt") == view.number:
-                return self._apply_attempt(view, message, now)
+        elif message.get("attempt") is not None:
+            return self._apply_attempt_of(int(message["attempt"]), message, now)
         return Sighting()
+
+    def _apply_attempt_of(self, number: int, message: Message, now: datetime) -> Sighting:
+        """An attempt that dies at once may send its log and its end before the first `run` line names it."""
+        is_fresh = self._begin(number)
+        view = self.view if self.view is not None and self.view.number == number else self._older_view(number)
+        sighting = self._apply_attempt(view, message, now)
+        return replace(sighting, attempt=number) if is_fresh else sighting
+
+    def _begin(self, newest: int) -> bool:
+        """Go over to the attempt if it is a newer one; returns whether it is."""
+        if self.view is not None and newest <= self.view.number:
+            return False
+        if self.view is not None:
+            self._older[self.view.number] = self.view
+        self.view = AttemptView(number=newest)
+        # That the one before is gone says nothing of this one.
+        self.liveness, self.is_synced = NOT_LOOKED, False
+        return True
+
+    def _older_view(self, number: int) -> AttemptView:
+        view = self._older.setdefault(number, AttemptView(number=number))
+        for old in sorted(self._older)[:-_KEPT_OLDER]:
+            del self._older[old]
+        return view
 
     def _apply_run(self, message: Message) -> Sighting:
         self.spec = message.get("spec") or self.spec
         newest = message.get("attempt")
-        fresh = newest is not None and (self.view is None or newest > self.view.number)
-        if newest is not None and fresh:
-            self._previous, self.view = self.view, AttemptView(number=newest)
-            # That the one before is gone says nothing of this one.
-            self.liveness, self.is_synced = NOT_LOOKED, False
+        fresh = newest is not None and self._begin(int(newest))
+        if self.view is None or newest != self.view.number:
+            return Sighting()  # it is of the past: what is told already is newer
         if message.get("alive") is not None:
             self.liveness = parse.reading(message["alive"], parse.liveness, "the run's liveness")
             self.is_synced = True
         self.stop = message.get("stop")
         self.checkpoint_step = message.get("checkpoint_step")
-        if self.view is not None and message.get("attempt_info"):
+        if message.get("attempt_info"):
             self.view.info = message["attempt_info"]
         return Sighting(attempt=newest if fresh else None)
 

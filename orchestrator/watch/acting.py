@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 from orchestrator.act import Actor, Client, Closed, Gates, closed_gates
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
 from orchestrator.launch import RunSpec, spec_from_document
-from orchestrator.types import Decision, RunState, Snapshot
+from orchestrator.observe import NOT_LOOKED
+from orchestrator.types import ActKind, Decision, RunState, Snapshot
+from orchestrator.watch.ending import save_call
 from orchestrator.watch.events import Level
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ class Acts:
     def __init__(
         self, record: Record, sites: Mapping[str, ActSite], clock: Clock, post: Callable[[ActEnded], None]
     ) -> None:
+        self._record = record
         self._actor = Actor(record, clock)
         self._sites = sites
         self._clock = clock
@@ -85,7 +88,10 @@ class Acts:
             return
         closed = self._closed(run, snapshot, spec)
         if closed:
-            if run.patience.hold(frozenset(item.gate for item in closed), ticks):
+            # The first reading of the GPUs comes a moment after the first look: that is no news.
+            is_early = len(closed) == 1 and snapshot.gpus == NOT_LOOKED
+            names = frozenset(item.gate for item in closed if not is_early)
+            if run.patience.hold(names, ticks):
                 why = "; ".join(item.why for item in closed)
                 run.teller.emit("gate", now, f"not yet: {why}", level=Level.WARNING)
             self._call_if_overdue(run, "; ".join(item.why for item in closed))
@@ -201,9 +207,10 @@ class Acts:
             return
         minutes = run.patience.held_s(ticks) / 60
         reason = f"it could not be brought back for {minutes:.0f} min: {why.removeprefix('not yet: ')}"
-        detail = {"kind": "call", "rule": None, "held": True}
-        run.teller.emit("decision", now, f"call: {reason}", level=Level.BAD, detail=detail)
-        run.record_call("call", reason, run.diagnosis, run.teller.attempt or 1, now)
+        decision = Decision(kind=ActKind.CALL, reason=reason)
+        run.teller.decision(decision, now, acting=True)
+        attempt = run.teller.attempt or 1
+        save_call(self._record, run.row.id, attempt, decision, run.diagnosis.summary, now)
 
     def join(self, limit_s: float) -> None:
         """Wait for the acts under way, not longer than the limit."""

@@ -1,11 +1,11 @@
-"""What the record keeps of an attempt: who began it, and how it ended."""
+"""What the record keeps of an attempt: who began it, how it ended, and whether a person was called."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.types import Diagnosis, Present, RunState, Snapshot
+from orchestrator.types import Decision, Diagnosis, Present, RunState, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def save_origin(record: Record, run_id: int, attempt: int, spec: Mapping[str, Any]) -> None:
-    """Write down that the attempt exists, and what its run.json says of who began it.
+    """Write down what run.json says of who began the attempt.
 
     The watcher that began it may have been killed before it wrote that, or may keep another record.
 
@@ -24,8 +24,7 @@ def save_origin(record: Record, run_id: int, attempt: int, spec: Mapping[str, An
         RecordError: The record cannot be written.
     """
     by, rung, changes = spec.get("by"), spec.get("rung"), spec.get("changes")
-    if spec.get("attempt") != attempt or by not in ("user", "watch"):
-        record.save_attempt(run_id, attempt)
+    if by not in ("user", "watch"):
         return
     record.save_attempt(
         run_id,
@@ -61,6 +60,19 @@ def save_end(
         exit_code=exit_record.code if exit_record else None,
         exit_signal=exit_record.signal if exit_record else None,
     )
+
+
+def save_call(
+    record: Record, run_id: int, attempt: int, decision: Decision, summary: str, now: datetime
+) -> None:
+    """Write down that a person was called.
+
+    Raises:
+        RecordError: The record cannot be written.
+    """
+    intent = {"diagnosis": summary}
+    action = record.intend(run_id, attempt, decision.kind.value, decision.reason, intent, now)
+    record.outcome(action, "told", now)
 
 
 def _ended_at(tracker: RunTracker, snapshot: Snapshot) -> datetime:

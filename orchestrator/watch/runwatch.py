@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
@@ -12,13 +12,12 @@ from orchestrator.errors import Exit
 from orchestrator.launch import RELAUNCH_REASON
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
 from orchestrator.types import ActKind, Decision, Diagnosis, Present, RunState, Snapshot
-from orchestrator.watch.ending import save_end, save_origin
+from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.patience import Patience
 from orchestrator.watch.telling import RELAUNCHES, Teller, evidence_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
 
     from orchestrator.playbook import Playbook
@@ -70,6 +69,7 @@ class RunWatch:
         self._record = record
         self._kept: _Kept | None = None
         self._is_deaf = False
+        self._has_origin = False  # who began the newest attempt is on record
         self._saved: tuple[int, int | None, int] | None = None
         self._saved_at: datetime | None = None
 
@@ -95,6 +95,8 @@ class RunWatch:
         sighting = self.tracker.apply(message, now)
         if sighting.attempt is not None:
             self._begin_attempt(sighting.attempt, now)
+        if message["type"] == "run":
+            self._note_origin()
         self._tell(sighting, now)
         if message["type"] == "exit":
             self.teller.end_log(int(message["attempt"]), now)
@@ -124,12 +126,22 @@ class RunWatch:
         self.teller.attempt = attempt
         self.diagnosis, self.decision, self.ended, self._kept = None, None, None, None
         self.patience.reset()
+        self._has_origin = False
+        self._record.save_attempt(self.row.id, attempt)
         spec = self.tracker.spec or {}
-        save_origin(self._record, self.row.id, attempt, spec)
-        told: Mapping[str, Any] = {
-            key: spec.get(key) for key in ("config", "overrides", "argv", "gpus", "trainer_sha256")
-        }
-        self.teller.emit("attempt", now, f"attempt {attempt}", detail={"spec": told})
+        told = (
+            ("config", "overrides", "argv", "gpus", "trainer_sha256")
+            if spec.get("attempt") == attempt
+            else ()
+        )
+        detail = {"spec": {key: spec.get(key) for key in told}}
+        self.teller.emit("attempt", now, f"attempt {attempt}", detail=detail)
+
+    def _note_origin(self) -> None:
+        attempt, spec = self.teller.attempt, self.tracker.spec or {}
+        if attempt is not None and not self._has_origin and spec.get("attempt") == attempt:
+            save_origin(self._record, self.row.id, attempt, spec)
+            self._has_origin = True
 
     def _tell(self, sighting: Sighting, now: datetime) -> None:
         if sighting.log and sighting.of is not None:
@@ -225,15 +237,9 @@ class RunWatch:
 
     def _conclude(self, decision: Decision, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
         if decision.kind in (ActKind.CALL, ActKind.GIVE_UP):
-            self.record_call(decision.kind.value, decision.reason, diagnosis, snapshot.attempt, now)
+            save_call(self._record, self.row.id, snapshot.attempt, decision, diagnosis.summary, now)
             self.ended = Exit.GAVE_UP if decision.kind is ActKind.GIVE_UP else Exit.NEEDS_PERSON
         elif diagnosis.state is RunState.DEAD and (not self.acting or decision.kind is ActKind.NONE):
             self.ended = Exit.FAILED
         elif diagnosis.state is RunState.HUNG and not self.acting:
             self.ended = Exit.HUNG
-
-    def record_call(self, kind: str, reason: str, diagnosis: Diagnosis, attempt: int, now: datetime) -> None:
-        """Write down that a person was called."""
-        intent = {"diagnosis": diagnosis.summary}
-        action = self._record.intend(self.row.id, attempt, kind, reason, intent, now)
-        self._record.outcome(action, "told", now)

@@ -118,6 +118,33 @@ def test_a_tmux_server_that_is_killed_costs_the_run_nothing(local):
     assert not any(e["kind"] == "act" for e in watch.events())
 
 
+def test_a_start_that_tmux_refuses_is_told_with_its_words_and_calls_a_person(local):
+    """The attempt ends before anybody could name it, and still its end is seen."""
+    fails = local.home / "tmux-fails"
+    script = local.home / "bin" / "tmux"
+    script.parent.mkdir()
+    failing = (
+        f'[ -e "{fails}" ] && case "$*" in *new-session*) echo "no space for a server" >&2; exit 1; esac'
+    )
+    script.write_text(f'#!/bin/sh\n{failing}\nexec /usr/bin/tmux "$@"\n')
+    script.chmod(0o755)
+    local.env["PATH"] = f"{script.parent}:{local.env['PATH']}"
+    local.begin_standin("unlucky", "--steps", "30", "--crash-at", "15", "--crash-attempts", "1", "--fx-text")
+    fails.touch()
+    watch = local.watch("unlucky")
+    assert watch.end(60) == 13, watch.story()
+    dead = [e for e in watch.events() if e["attempt"] == 2 and e["kind"] == "diagnosis"]
+    assert "no space for a server" in dead[0]["text"]
+    assert local.attempts("unlucky") == [1, 2]
+
+
+def test_the_only_session_of_a_server_is_replaced_time_and_again(local):
+    local.begin_ever_further("again", crashes=8, steps=80, step_s=0.01)
+    watch = local.watch("again")
+    assert watch.end(120) == 0, watch.story()
+    assert local.attempts("again") == list(range(1, 10))
+
+
 NASTY = r"""
 import os, sys, time
 out = sys.stdout.buffer
@@ -204,7 +231,7 @@ def test_twenty_runs_at_once_are_all_brought_to_their_end(local):
     watch = local.watch()
     watch.wait_for(lambda e: e["kind"] == "attempt", 60)
     assert watch.end(240) == 0, watch.story()
-    assert {name: local.attempts(name) for name in names} == dict.fromkeys(names, [1, 2])
+    assert {name: local.attempts(name) for name in names} == {name: [1, 2] for name in names}
     told = [e["run"] for e in watch.events() if e["detail"].get("state") == "dead"]
     assert sorted(told) == sorted(names)
 

@@ -110,3 +110,36 @@ def test_a_stop_of_an_older_attempt_does_not_stop_this_one():
 
 def test_the_clock_skew_is_measured_once_a_connection():
     assert tracker_of_a_living_run().clock_skew_s == 3.0
+
+
+def test_an_attempt_that_ends_before_it_was_ever_named_loses_neither_its_log_nor_its_end():
+    tracker = tracker_of_a_living_run()
+    sighting = tracker.apply(log_message(b"ModuleNotFoundError\n", 0, attempt=2), NOW)
+    assert (sighting.attempt, sighting.log) == (2, b"ModuleNotFoundError\n")
+    end = {"code": 1, "signal": None, "at": "2026-11-29T12:00:00Z", "duration_s": 0.1}
+    tracker.apply(attempt_message("exit", end, attempt=2), NOW)
+    snapshot = tracker.snapshot(NOW)
+    assert snapshot is not None
+    assert isinstance(snapshot.liveness, Blind), "that attempt 1 lived says nothing of attempt 2"
+    tracker.apply(run_message(attempt=2, alive=False), NOW)
+    snapshot = tracker.snapshot(NOW)
+    assert snapshot is not None
+    assert isinstance(snapshot.liveness, Present)
+    assert isinstance(snapshot.exit, Present)
+
+
+def test_that_an_older_attempt_is_gone_says_nothing_of_the_newest():
+    tracker = tracker_of_a_living_run()
+    tracker.apply(run_message(attempt=1, alive=False), NOW)
+    tracker.apply({**run_message(attempt=2), "alive": None}, NOW)
+    snapshot = tracker.snapshot(NOW)
+    assert snapshot is not None
+    assert isinstance(snapshot.liveness, Blind)
+
+
+def test_no_log_byte_of_an_attempt_between_is_lost_after_a_cut():
+    tracker = tracker_of_a_living_run()
+    tracker.lost("reset")
+    tracker.apply(run_message(attempt=3), NOW)
+    sighting = tracker.apply(log_message(b"of two\n", 0, attempt=2), NOW)
+    assert (sighting.of, sighting.log, sighting.attempt) == (2, b"of two\n", None)

@@ -1,7 +1,7 @@
 """A run as it truly is, and the messages that the guest would send of it; cut, frozen and restarted at will.
 
-`World.call` is the guest's side of an act: it fences as the contract says, and notes every request that should
-never have been made.
+`World.call` is the guest's side of an act: it fences as the contract says, and notes every request that
+should never have been made.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class World:
         }  # fmt: skip
         return {
             "type": "run", "run": "dflash", "attempts": [a.number for a in self.attempts],
-            "attempt": one.number, "spec": {**SPEC, "attempt": one.number, "by": one.by}, "attempt_info": info,
+            "attempt": one.number, "attempt_info": info,
+            "spec": {**SPEC, "attempt": one.number, "by": one.by},
             "alive": alive, "stop": self.stop, "checkpoint_step": one.step // 10 * 10, "checkpoint_bytes": 1,
         }  # fmt: skip
 
