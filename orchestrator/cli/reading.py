@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from orchestrator.connection import GuestStream
     from orchestrator.wire import Message
 
+_MAX_LINE = 1 << 20
+
 
 def register(app: typer.Typer) -> None:
     """Add this file's verbs."""
@@ -98,9 +100,12 @@ def _write_log(data: bytes, *, raw: bool) -> bytes:
         sys.stdout.buffer.flush()
         return b""
     *lines, rest = data.split(b"\n")
+    if len(rest) > _MAX_LINE:  # a line that never ends would be kept for ever
+        lines, rest = [*lines, rest], b""
     colour = sys.stdout.isatty() and not SETTINGS.out.no_color
     for line in lines:
-        text = line.rsplit(b"\r", 1)[-1].decode("utf-8", "replace")
+        # Of a progress bar the last state; the return before a newline is only a line's end.
+        text = line.rstrip(b"\r").rsplit(b"\r", 1)[-1].decode("utf-8", "replace")
         sys.stdout.write((clean(text) if colour else plain(text)) + "\n")
     sys.stdout.flush()
     return rest

@@ -169,7 +169,12 @@ def test_a_config_file_of_ones_own_is_checked_with_its_own_name(cli, lab):
     path.write_text("total_steps = [\n")
     done = cli.launch("--python", str(lab.torch_python), "--config", str(path), code=Exit.USAGE)
     told(done, f"--config {path}: not TOML")
+    path.write_text("total_steps = 10\nnosuch = 1\n")
+    done = cli.launch("--python", str(lab.torch_python), "--config", str(path), code=Exit.USAGE)
+    told(done, "nosuch: unknown key")
     assert_nothing_left(cli, lab)
+    path.write_text("total_steps = 10\n")
+    assert "attempt 1 started" in cli.launch("--python", str(lab.torch_python), "--config", str(path)).stdout
 
 
 def test_a_living_run_cannot_be_removed(cli, lab):
