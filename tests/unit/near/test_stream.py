@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.clock import SystemClock
 from orchestrator.errors import GuestRefused, HostUnreachable
 from orchestrator.observe import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received
+from tests.builders import NOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
 
 class ScriptedStream:
@@ -103,3 +105,82 @@ def test_a_container_that_is_not_ready_is_told_and_tried_again():
     lost = collect(ScriptedSource([not_ready]), 1)[0]
     assert isinstance(lost, Lost)
     assert isinstance(lost.error, GuestRefused)
+
+
+class TurnedClock:
+    """Each reading of the stream takes half a second of it."""
+
+    def __init__(self) -> None:
+        self.ticks = 0.0
+
+    def now(self) -> datetime:
+        return NOW
+
+    def monotonic(self) -> float:
+        return self.ticks
+
+    def sleep(self, seconds: float) -> None:
+        self.ticks += seconds
+
+
+class SlowStream(ScriptedStream):
+    """Says what it is scripted to, None for half a second of silence, then nothing more."""
+
+    def __init__(self, clock: TurnedClock, script: list[dict[str, Any] | None]) -> None:
+        super().__init__([])
+        self.clock = clock
+        self.script = script
+
+    def read(self, timeout_s: float) -> dict[str, Any] | None:
+        self.clock.sleep(0.5)
+        if not self.script:
+            raise HostUnreachable("pve/200: connection lost")
+        return self.script.pop(0)
+
+
+def watched(script: list[dict[str, Any] | None], states: list[str]) -> list[Observation]:
+    """What the stream's thread says until it loses the script's end."""
+    clock = TurnedClock()
+    source = ScriptedSource([lambda: SlowStream(clock, script), refuse])
+    source.container_state = lambda: states.pop(0) if states else None  # type: ignore[method-assign]
+    out: Queue[Observation] = Queue()
+    thread = ContainerStream(source, out, dict, clock)
+    thread.start()
+    found: list[Observation] = []
+    try:
+        while not found or not isinstance(found[-1], Lost):
+            found.append(out.get(timeout=5))
+    finally:
+        thread.stop()
+        thread.join(timeout=5)
+    return found
+
+
+def test_a_container_that_was_frozen_and_speaks_again_is_asked_about_anew():
+    found = watched([None] * 16 + [{"type": "pong"}] * 6, ["frozen", "running"])
+    seen = [o.state for o in found if isinstance(o, ContainerSeen)]
+    assert seen == ["frozen", "running"], "or it would be taken for frozen until the next cut"
+
+
+def test_a_container_that_stays_silent_is_asked_about_now_and_then_and_given_up():
+    found = watched([None] * 80, ["frozen"] * 9)
+    seen = [o for o in found if isinstance(o, ContainerSeen)]
+    assert 2 <= len(seen) <= 3
+    assert isinstance(found[-1], Lost)
+    assert "silent for 25 s" in str(found[-1].error)
+
+
+def test_a_container_that_runs_and_speaks_is_not_asked_about():
+    found = watched([{"type": "pong"}, None] * 40, ["running"] * 9)
+    assert not any(isinstance(o, ContainerSeen) for o in found)
+
+
+def test_a_reader_that_stopped_reading_does_not_keep_the_thread_from_ending():
+    source = ScriptedSource([lambda: ScriptedStream([{"type": "pong"}] * 100)])
+    out: Queue[Observation] = Queue(maxsize=1)
+    thread = ContainerStream(source, out, dict, SystemClock())
+    thread.start()
+    out.get(timeout=5)
+    thread.stop()
+    thread.join(timeout=2)
+    assert not thread.is_alive()
