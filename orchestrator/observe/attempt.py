@@ -17,6 +17,7 @@ class AttemptView:
     """What is known of one attempt."""
 
     number: int
+    seen_at: datetime | None = None  # first, by the near clock
     log_offset: int = 0
     metrics_offset: int = 0
     heartbeat: Reading[Heartbeat] = field(default_factory=Absent)

@@ -29,6 +29,7 @@ _KEPT_OLDER = 3
 # The guest answers a ping every 5 s. After so long without a word nothing is known of the present, and the
 # time until the next word was not watched: this program may have been stopped, or its machine asleep.
 UNWATCHED_S = 20.0
+NEVER_STARTED_S = 60.0  # the guest itself gives a start 15 s; the next one fences what is still under way
 NOT_LOOKED = Blind("not looked yet")
 
 
@@ -94,25 +95,25 @@ class RunTracker:
         elif kind == "disk":
             self.disk_free_bytes = message.get("free_bytes")
         elif kind == "run":
-            return self._apply_run(message)
+            return self._apply_run(message, now)
         elif message.get("attempt") is not None:
             return self._apply_attempt_of(int(message["attempt"]), message, now)
         return Sighting()
 
     def _apply_attempt_of(self, number: int, message: Message, now: datetime) -> Sighting:
         """An attempt that dies at once may send its log and its end before the first `run` line names it."""
-        is_fresh = self._begin(number)
+        is_fresh = self._begin(number, now)
         view = self.view if self.view is not None and self.view.number == number else self._older_view(number)
         sighting = self._apply_attempt(view, message, now)
         return replace(sighting, attempt=number) if is_fresh else sighting
 
-    def _begin(self, newest: int) -> bool:
+    def _begin(self, newest: int, now: datetime) -> bool:
         """Go over to the attempt if it is a newer one; returns whether it is."""
         if self.view is not None and newest <= self.view.number:
             return False
         if self.view is not None:
             self._older[self.view.number] = self.view
-        self.view = AttemptView(number=newest)
+        self.view = AttemptView(number=newest, seen_at=now)
         # That the one before is gone says nothing of this one.
         self.liveness, self.is_synced = NOT_LOOKED, False
         return True
@@ -123,10 +124,10 @@ class RunTracker:
             del self._older[old]
         return view
 
-    def _apply_run(self, message: Message) -> Sighting:
+    def _apply_run(self, message: Message, now: datetime) -> Sighting:
         self.spec = message.get("spec") or self.spec
         newest = message.get("attempt")
-        fresh = newest is not None and self._begin(int(newest))
+        fresh = newest is not None and self._begin(int(newest), now)
         if self.view is None or newest != self.view.number:
             return Sighting()  # it is of the past: what is told already is newer
         if message.get("alive") is not None:
@@ -210,13 +211,21 @@ class RunTracker:
             return Blind(f"no word from the guest for {silent_s:.0f} s")
         return self.liveness
 
+    def _started_at(self, view: AttemptView, now: datetime) -> datetime | None:
+        """One that nothing was ever started of (its start was killed) counts as begun, after a while."""
+        started = view.info.get("started_at") if view.info else None
+        if started:
+            return parse.instant(started)
+        is_gone = isinstance(self.liveness, Present) and self.liveness.value.is_gone
+        is_late = view.seen_at is not None and now - view.seen_at > timedelta(seconds=NEVER_STARTED_S)
+        return view.seen_at if is_gone and is_late else None
+
     def snapshot(self, now: datetime) -> Snapshot | None:
         """Return all that is known of the newest attempt; None before the first attempt was seen."""
         view = self.view
         if view is None:
             return None
         stop = self.stop if self.stop and self.stop.get("attempt") in (None, view.number) else None
-        started = view.info.get("started_at") if view.info else None
         return Snapshot(
             now=now,
             run=self.run,
@@ -230,7 +239,7 @@ class RunTracker:
             gpus=self.gpus,
             stop_by=stop.get("by") if stop else None,
             stop_reason=stop.get("reason") if stop else None,
-            started_at=parse.instant(started) if started else None,
+            started_at=self._started_at(view, now),
             heartbeat_seen_at=view.heartbeat_seen_at,
             log_grew_at=view.log_grew_at,
             container=self.container,

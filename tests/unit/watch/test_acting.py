@@ -340,3 +340,21 @@ def test_the_attempt_that_a_killed_watcher_started_is_no_persons_launch(bench):
     bench.live(2, step=41)
     attempts = bench.record.attempts(bench.rows[0].id)
     assert [attempt.by for attempt in attempts] == ["user", "watch"]
+
+
+def test_an_attempt_whose_start_was_killed_is_no_start_under_way_for_ever(bench):
+    """Its directory was made, and nobody came to start it or to say how it ended."""
+    bench.live()
+    bench.send(run_message(2, alive=False, spec=bench.spec(2), attempt_info=None))
+    bench.turn(50)
+    assert bench.guest.calls == []
+    bench.turn(30)
+    assert bench.guest.asked("start") == [3], "the guest fences attempt 2 before it starts another"
+
+
+def test_a_start_that_takes_its_time_is_left_to_itself(bench):
+    bench.live()
+    held = {"lock_held": True, "pids": [], "supervisor": True, "session": True}
+    bench.send({**run_message(2, spec=bench.spec(2), attempt_info=None), "alive": held})
+    bench.turn(300)
+    assert bench.guest.calls == []
