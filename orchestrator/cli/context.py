@@ -163,15 +163,14 @@ def target_of(row: RunRow) -> Target:
 
 def site_of(row: RunRow, connect: ShellOptions | None = None) -> Site:
     """Return the way to a run's container."""
-    target = target_of(row)
-    return site_at(target, connect or _row_options(target))
+    return site_at(target_of(row), connect)
 
 
 def site_at(target: Target, connect: ShellOptions | None = None) -> Site:
     """Return the way to a place; connects to nothing yet."""
     from orchestrator.site import Site
 
-    return Site(target, connect)
+    return Site(target, connect or _known_options(target))
 
 
 def operator(site: Site, record: Record) -> Operator:
@@ -191,8 +190,8 @@ def connect_options(*, accept_new_host_key: bool) -> ShellOptions:
     return ShellOptions(accept_new_host_key=accept_new_host_key, accept_command=_quoted(typed))
 
 
-def _row_options(target: Target) -> ShellOptions:
-    """Return how the verbs connect that take a run's place from the record: they have no --accept-..."""
+def _known_options(target: Target) -> ShellOptions:
+    """Return how verbs connect that take the place from record or inventory, and have no option for keys."""
     from orchestrator.connection import ShellOptions
 
     host = target.host

@@ -25,7 +25,7 @@ from orchestrator.types import Blind, Diagnosis, Present, RunState
 
 if TYPE_CHECKING:
     from orchestrator.observe import RunTracker
-    from orchestrator.record import DiagnosisRow, Record, RunRow
+    from orchestrator.record import Record, RunRow
 
 _EXIT_OF_STATE = {
     RunState.DEAD: Exit.FAILED,
@@ -78,12 +78,12 @@ def status(
     with opened_record() as record:
         row = find_run(record, run, host, ct)
         tracker, diagnosis = _diagnose_now(row)
-        last = record.latest_diagnosis(row.id)
+        known = _last_known(record, row) if tracker is None else None
     body = _status_body(row, tracker, diagnosis)
     if as_json:
         print_json(body)
     else:
-        _print_status(body, tracker, diagnosis, last)
+        _print_status(body, diagnosis, known)
     raise typer.Exit(_EXIT_OF_STATE.get(diagnosis.state, Exit.OK))
 
 
@@ -114,9 +114,7 @@ def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) 
     }
 
 
-def _print_status(
-    body: Mapping[str, Any], tracker: RunTracker | None, diagnosis: Diagnosis, last: DiagnosisRow | None
-) -> None:
+def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | None) -> None:
     out = SETTINGS.out
     colour = _COLOURS.get(diagnosis.state, "yellow")
     out.print(f"{body['run']} at {body['target']}: [{colour}]{diagnosis.state.value}[/]", end="")
@@ -133,8 +131,20 @@ def _print_status(
     for item in diagnosis.evidence[:5]:
         where = f" byte {item.offset}" if item.offset is not None else ""
         out.print(f"  evidence ({item.source}{where}): {plain(item.text)}", markup=False)
-    if tracker is None and last is not None:
-        out.print(f"  last known, {age_text(last.at)} ago: {plain(last.summary)}", markup=False)
+    if known is not None:
+        out.print(f"  last known: {known}", markup=False)
+
+
+def _last_known(record: Record, row: RunRow) -> str:
+    """Return what the record says of a run that cannot be looked at, for people."""
+    attempts = record.attempts(row.id)
+    if not attempts:
+        return row.state.value
+    newest = attempts[-1]
+    step = f", step {newest.last_step}" if newest.last_step is not None else ""
+    last = record.latest_diagnosis(row.id, newest.n)
+    why = f"; {age_text(last.at)} ago: {plain(last.summary)}" if last is not None else ""
+    return f"{row.state.value}, attempt {newest.n}{step}{why}"
 
 
 def ps(
