@@ -42,6 +42,10 @@ class Story:
         if self.world.cut():
             self.bench.watcher.inbox.put(Lost(TARGET, HostUnreachable("reset"), 1.0))
 
+    def stop_container(self) -> None:
+        self.lose()
+        self.world.stop_container()
+
     def ask_host(self) -> None:
         world = self.world
         state = "stopped" if world.is_stopped else "frozen" if world.is_frozen else "running"
@@ -76,7 +80,7 @@ class Story:
             (world.user_launches, 2),
             (self.lose, 3),
             (world.connect, 6),
-            (world.stop_container, 0.5),
+            (self.stop_container, 0.5),
             (world.start_container, 2),
             (lambda: setattr(world, "is_frozen", not world.is_stopped), 0.5),
             (lambda: setattr(world, "is_frozen", False), 1.5),
