@@ -124,6 +124,7 @@ def relaunch(
                 )
         finally:
             site.close()
-        report(launched, RunSpec(run=row.name, config=name or row.spec.get("config")), as_json=as_json)
+        spec = RunSpec(run=row.name, config=name or row.spec.get("config"))
+        report(launched, spec, as_json=as_json, in_line=watch)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=None))

@@ -228,9 +228,10 @@ def with_login(target: Target) -> Target:
     return replace(target, host=target.host.model_copy(update={"user": user}))
 
 
-def print_json(body: Mapping[str, Any]) -> None:
-    """Write one object to standard output."""
-    sys.stdout.write(json.dumps({"schema_version": 1, **body}, indent=2, default=str) + "\n")
+def print_json(body: Mapping[str, Any], *, in_line: bool = False) -> None:
+    """Write one object to standard output; in one line where a stream of such lines follows."""
+    indent = None if in_line else 2
+    sys.stdout.write(json.dumps({"schema_version": 1, **body}, indent=indent, default=str) + "\n")
 
 
 def confirm(question: str, *, yes: bool) -> None:

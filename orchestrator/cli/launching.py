@@ -250,7 +250,7 @@ def launch(
                 launched = operator(site, record).launch(spec, values, playbook=book, progress=progress)
         finally:
             site.close()
-        report(launched, spec, as_json=as_json)
+        report(launched, spec, as_json=as_json, in_line=watch)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=playbook))
 
@@ -311,7 +311,7 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
     out.print(f"and in the container{place}, followed in tmux session {spec.run}:\n  {inner}", markup=False)
 
 
-def report(launched: Launched, spec: RunSpec, *, as_json: bool) -> None:
+def report(launched: Launched, spec: RunSpec, *, as_json: bool, in_line: bool = False) -> None:
     """Say what a launch came to."""
     row = launched.row
     if as_json:
@@ -324,7 +324,8 @@ def report(launched: Launched, spec: RunSpec, *, as_json: bool) -> None:
                 "resumes_at": launched.resumes_at,
                 "argv": list(launched.argv),
                 "changes": [{"key": k, "old": old, "new": new} for k, old, new in launched.changes],
-            }
+            },
+            in_line=in_line,
         )
         return
     out = SETTINGS.out

@@ -105,13 +105,10 @@ def test_a_launch_says_which_config_it_took_and_doubles_nothing(cli, lab):
 
 
 def test_launch_and_watch_in_one_and_a_finished_run_is_not_started_again(cli, lab):
-    cli.launch("--run", "r0", "--", "true")
     launch_standin(cli, "r1", "--steps", "5")
     assert cli.watch("r1").end(60) == 0
-    again = json.loads(
-        cli.launch("--run", "r1", "--watch", "--json", "--", "python3", STANDIN).stdout.split("\n}\n")[0]
-        + "}"
-    )
+    done = cli.launch("--run", "r1", "--watch", "--json", "--", "python3", STANDIN)
+    again, *_ = [json.loads(line) for line in done.stdout.splitlines()]
     assert (again["already"], again["attempt"]) == ("finished", 1)
     done = cli.launch("--run", "r2", "--watch", "--", "python3", STANDIN, "--steps", "5")
     assert "attempt 1 started" in done.stdout
