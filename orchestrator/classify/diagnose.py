@@ -105,6 +105,8 @@ def _gone(snapshot: Snapshot) -> Diagnosis:
 
 
 def _is_finished(snapshot: Snapshot) -> bool:
+    if isinstance(snapshot.exit, Absent):  # its supervisor was gone, so the trainer's own word is the last
+        return isinstance(snapshot.result, Present)
     if not isinstance(snapshot.exit, Present) or not snapshot.exit.value.is_success:
         return False
     return isinstance(snapshot.result, Present) or snapshot.kind == "command"

@@ -128,11 +128,10 @@ class Teller:
         if self._blind_since is None:
             return
         age_s = (now - self._blind_since).total_seconds()
-        last = len(REMIND_AFTER_S) - 1
-        due_s = REMIND_AFTER_S[min(self._reminders, last)] * (1 + max(0, self._reminders - last))
-        if age_s < due_s:
+        if age_s < _remind_after(self._reminders):
             return
-        self._reminders += 1
+        while age_s >= _remind_after(self._reminders):  # one word, though the clock jumped over several
+            self._reminders += 1
         text = f"blind for {format_duration(round(age_s))}: {self._blind_why[1]}{_last_look(looked_at, now)}"
         self.emit("blind", now, text, level=Level.WARNING, detail={"blind_s": round(age_s, 3)})
 
@@ -183,6 +182,11 @@ class Teller:
         }
         level = Level.BAD if decision.kind in (ActKind.CALL, ActKind.GIVE_UP) else Level.INFO
         self.emit("decision", now, text, level=level, detail=detail)
+
+
+def _remind_after(number: int) -> float:
+    last = len(REMIND_AFTER_S) - 1
+    return REMIND_AFTER_S[min(number, last)] * (1 + max(0, number - last))
 
 
 def _last_look(looked_at: datetime | None, now: datetime) -> str:

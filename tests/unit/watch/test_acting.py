@@ -358,3 +358,11 @@ def test_a_start_that_takes_its_time_is_left_to_itself(bench):
     bench.send({**run_message(2, spec=bench.spec(2), attempt_info=None), "alive": held})
     bench.turn(300)
     assert bench.guest.calls == []
+
+
+def test_a_run_that_finished_when_nobody_was_left_to_write_its_end_is_finished(bench):
+    bench.live()
+    bench.send(attempt_message("result", {"step": 100}), run_message(alive=False, spec=bench.spec(1)))
+    bench.turn(100)
+    assert bench.guest.calls == []
+    assert bench.run.ended is Exit.OK

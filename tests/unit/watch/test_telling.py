@@ -193,3 +193,13 @@ def test_a_late_look_is_not_taken_for_a_late_death(record):
     bench.turn()
     (past,) = record.history(bench.rows[0].id).attempts
     assert past.ended_at == NOW
+
+
+def test_a_clock_that_jumps_is_told_in_one_word(bench):
+    bench.lose(LOST)
+    bench.turn(pong=False)
+    bench.clock.sleep(5 * 3600)
+    for _ in range(9):
+        bench.turn_once(pong=False)
+    assert len(bench.told("blind")) == 2
+    assert "blind for 5h" in bench.told("blind")[-1]
