@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ def guest(tmp_path):
 
 
 def watch_stops(guest: driver.Guest, attempt: int, grace_s: float = 0.5) -> driver.Message:
-    words = {"by": "watch", "reason": "hang", "grace_s": grace_s, "only_attempt": attempt}
+    words: dict[str, Any] = {"by": "watch", "reason": "hang", "grace_s": grace_s, "only_attempt": attempt}
     return guest.ask("stop", run="r", **words)[-1]
 
 
