@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.site import Site
 
 RUN = "demo"
-INJECTION = {"tiny": "fx-trace@120", "fast": "fx-trace@12"}
+INJECTION = {"tiny": "fx-trace@130", "fast": "fx-trace@12"}
 
 
 @dataclass(frozen=True, kw_only=True)

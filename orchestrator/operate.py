@@ -190,6 +190,14 @@ class Operator:
         if result.exit_code == 0:
             return
         lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word on standard error"]
+        if result.exit_code in (126, 127):
+            raise CommandFailed(
+                f"{self._site.target_key}: --python {spec.python}: {lines[-1]}",
+                hint="name the Python that has torch there, with --python PATH",
+            )
+        if spec.config is not None:
+            # The user's own file went in on standard input.
+            lines[-1] = lines[-1].replace("standard input:", f"{spec.config}:")
         if result.exit_code == 78:
             raise ConfigError(f"{self._site.target_key}: the trainer refused its configuration: {lines[-1]}")
         raise CommandFailed(

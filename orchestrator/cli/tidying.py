@@ -8,6 +8,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, confirm, find_run, opened_record, print_json, site_of
+from orchestrator.errors import RunAlive
 from orchestrator.terminal import plain
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ def size_text(count: float) -> str:
 def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json: bool) -> bool:
     request: dict[str, Any] = {"state_dir": site.state_dir, "run": row.name, "what": what, "keep": keep}
     (sizes,) = site.client().call("sizes", request, timeout_s=120.0)
+    if sizes["alive"]:
+        raise RunAlive(
+            f'{row.target_key}: run "{row.name}" is alive; nothing was removed', hint="stop it first"
+        )
     items = [item for item in sizes["items"] if not item.get("kept")]
     total = sum(item["bytes"] for item in items)
     if not as_json:

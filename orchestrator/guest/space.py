@@ -29,7 +29,8 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     if not isinstance(keep, int) or isinstance(keep, bool) or keep < 0:
         raise Refusal("bad_request", f"keep: {keep!r} must be a number of checkpoints, 0 or more")
     if verb == "sizes":
-        link.send("sizes", {"items": _items(place, what, keep)})
+        is_alive = bool(liveness.look(place, place.attempts()).pids)
+        link.send("sizes", {"items": _items(place, what, keep), "alive": is_alive})
         return
     held = lock.take(place.lock)
     try:

@@ -179,7 +179,7 @@ def test_a_config_file_of_ones_own_is_checked_with_its_own_name(cli, lab):
 
 def test_a_living_run_cannot_be_removed(cli, lab):
     launch_standin(cli, "r1", "--steps", "600")
-    done = cli.run("rm", "r1", "--yes", code=Exit.NOT_READY)
+    done = cli.run("rm", "r1", "--yes", code=Exit.ALIVE)
     assert 'run "r1" is alive; nothing was removed; stop it first' in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert cli.json("status", "r1")["state"] == "healthy"
