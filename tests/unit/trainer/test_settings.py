@@ -65,7 +65,7 @@ def test_a_whole_number_will_do_for_a_fraction():
         ("total_steps.x=3", ["total_steps", "is a value, not a table"]),
         ("no-equals", ["no-equals", "not key=value"]),
         ("eval.new_tokens=10000", ["eval.prompt_tokens + eval.new_tokens", "data.window_tokens"]),
-        ("data.window_tokens=32", ["eval.prompt_tokens + eval.new_tokens", "160 is over", "32"]),
+        ("data.window_tokens=32", ["eval.prompt_tokens + eval.new_tokens", "is over data.window_tokens, 32"]),
         ("data.anchors=160", ["data.anchors", "160"]),
         ("draft.intermediate_size=64", ["draft.intermediate_size", "64", "allowed: 0"]),
     ],
