@@ -130,7 +130,7 @@ def test_no_python3_in_the_container_is_told_with_the_fix(cli, clean_lab):
 
 def test_a_trainer_python_that_is_not_there_is_told_with_the_fix(cli, lab):
     done = cli.launch("--python", "/root/venv/bin/python", code=Exit.ERROR)
-    told(done, "/200: /root/venv/bin/python cannot run the trainer", "No such file or directory", "--python")
+    told(done, "/200: --python /root/venv/bin/python", "No such file or directory", "--python PATH")
     assert_nothing_left(cli, lab)
 
 
