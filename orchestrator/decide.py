@@ -187,9 +187,8 @@ def _heartbeat(snapshot: Snapshot) -> Heartbeat | None:
 
 def _made_steps(snapshot: Snapshot) -> bool:
     heartbeat = _heartbeat(snapshot)
-    if heartbeat is None:
-        return (snapshot.log.last_step or 0) > 0
-    return heartbeat.step > (heartbeat.resumed_from_step or 0)
+    began = heartbeat.resumed_from_step if heartbeat is not None else None
+    return (snapshot.last_step or 0) > (began or 0)
 
 
 def _resume_note(ledger: _Ledger, snapshot: Snapshot) -> str:

@@ -251,6 +251,16 @@ class Snapshot:
     kind: str = "trainer"  # or "command": a program of which only its end is known
     host_lines: tuple[str, ...] = ()  # the host's kernel lines since the attempt began: OOM killer, Xid
 
+    @property
+    def last_step(self) -> int | None:
+        """The newest step that anything tells of: a heartbeat is thinned and may lag behind the others."""
+        known = [self.log.last_step]
+        if isinstance(self.heartbeat, Present):
+            known.append(self.heartbeat.value.step)
+        if isinstance(self.last_words, Present):
+            known.append(self.last_words.value.step)
+        return max((step for step in known if step is not None), default=None)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:

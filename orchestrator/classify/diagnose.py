@@ -119,7 +119,7 @@ def _finished(snapshot: Snapshot) -> Diagnosis:
     if lost is not None:
         words = "it exited with 0, but its last losses are no finite numbers"
         return _dead(snapshot, Cause(failure=_F.NAN_LOSS, root=lost.evidence, words=words, confidence=0.9))
-    step = _step(snapshot)
+    step = snapshot.last_step
     at = f" at step {step}" if step is not None else ""
     return _plain(_S.FINISHED, _F.COMPLETED, f"finished{at}")
 
@@ -143,7 +143,7 @@ def _stopped_by_watch(snapshot: Snapshot, cause: Cause) -> Cause:
 
 
 def _dead(snapshot: Snapshot, cause: Cause) -> Diagnosis:
-    step = _step(snapshot)
+    step = snapshot.last_step
     at = f"died at step {step}" if step is not None else "died"
     words = cause.words or title(cause.failure)
     quoted = "" if cause.root.source == "exit.json" else f' ("{shorten(cause.root.text)}")'
@@ -212,16 +212,6 @@ def _healthy(heartbeat: Heartbeat) -> Diagnosis:
     total = f" of {heartbeat.total_steps}" if heartbeat.total_steps is not None else ""
     loss = f", loss {heartbeat.loss:.4g}" if heartbeat.loss is not None else ""
     return _plain(_S.HEALTHY, _F.HEALTHY, f"{heartbeat.phase.value}, step {heartbeat.step}{total}{loss}")
-
-
-def _step(snapshot: Snapshot) -> int | None:
-    # A heartbeat is written once a second: the last words or the log may know of a later step.
-    known = [snapshot.log.last_step]
-    if isinstance(snapshot.heartbeat, Present):
-        known.append(snapshot.heartbeat.value.step)
-    if isinstance(snapshot.last_words, Present):
-        known.append(snapshot.last_words.value.step)
-    return max((step for step in known if step is not None), default=None)
 
 
 def _phase(snapshot: Snapshot) -> str:

@@ -37,7 +37,9 @@ def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagn
     if silent <= timedelta(seconds=limit_s):
         return None
     phase = heartbeat.phase.value
-    text = f"no progress in {phase} at step {heartbeat.step} for {format_duration(silent.total_seconds())}"
+    text = (
+        f"no progress in {phase} at step {snapshot.last_step} for {format_duration(silent.total_seconds())}"
+    )
     reading = Evidence(source="heartbeat", text=text, signature="no_progress")
     cause = log_cause(snapshot.log)
     is_known = cause is not None and cause.confidence > 0.7

@@ -270,3 +270,10 @@ def test_a_clock_that_runs_backwards_is_no_hang():
     assert (
         diagnose(make_snapshot(heartbeat_seen_at=NOW + timedelta(hours=1)), LIMITS).state is RunState.HEALTHY
     )
+
+
+def test_a_hang_names_the_newest_step_that_anything_tells_of():
+    stuck = make_snapshot(heartbeat=Present(make_heartbeat(step=0)), heartbeat_seen_at=ago(10_000))
+    assert "no progress in train at step 40 for" in diagnose(stuck, LIMITS).summary  # the log knows of 40
+    assert make_snapshot(heartbeat=Present(make_heartbeat(step=41))).last_step == 41
+    assert make_snapshot(heartbeat=Absent(), log=LogReading(read_bytes=100)).last_step is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,6 +19,8 @@ from orchestrator.types import (
     Diagnosis,
     FailureClass,
     History,
+    LastWords,
+    LogReading,
     PastAttempt,
     Present,
     RunState,
@@ -247,11 +250,24 @@ def test_progress_does_not_climb_down_the_ladder():
 
 def test_a_failure_that_repeats_at_once_is_not_relaunched_without_steps():
     crash = died(FailureClass.PYTHON_EXCEPTION, "python_exception: keyerror")
-    assert judge(now_at(1, step=0), diagnosis=crash).kind is ActKind.CALL
-    assert judge(now_at(2, step=50, resumed_from_step=50), diagnosis=crash).kind is ActKind.CALL
+    quiet = replace(now_at(1, step=0), log=LogReading(read_bytes=100))
+    assert judge(quiet, diagnosis=crash).kind is ActKind.CALL
+    resumed = replace(now_at(2, step=50, resumed_from_step=50), log=LogReading(last_step=50))
+    assert judge(resumed, diagnosis=crash).kind is ActKind.CALL
     assert judge(now_at(2, step=51, resumed_from_step=50), diagnosis=crash).kind is ActKind.RELAUNCH
     unknown = make_snapshot(heartbeat=Absent())
     assert judge(unknown, diagnosis=crash).kind is ActKind.RELAUNCH  # its log told of step 40
+
+
+def test_steps_that_an_old_heartbeat_does_not_know_of_are_steps():
+    crash = died(FailureClass.PYTHON_EXCEPTION, "python_exception: keyerror")
+    quiet = replace(now_at(1, step=0), log=LogReading(read_bytes=100))
+    told = replace(quiet, last_words=Present(LastWords(exception="KeyError", message="'x'", step=2)))
+    logged = replace(quiet, log=LogReading(read_bytes=100, last_step=2))
+    assert judge(told, diagnosis=crash).kind is ActKind.RELAUNCH
+    assert judge(logged, diagnosis=crash).kind is ActKind.RELAUNCH
+    none_finished = replace(quiet, last_words=Present(LastWords(exception="KeyError", message="'x'", step=0)))
+    assert judge(none_finished, diagnosis=crash).kind is ActKind.CALL
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,16 @@ def test_last_words_tell_class_message_traceback_and_where(heartbeat, tmp_path):
     assert "raise error\nRuntimeError: boom" in value["traceback"]
 
 
+def test_a_failure_leaves_a_heartbeat_of_its_own_step(heartbeat, tmp_path):
+    heartbeat.enter(Phase.TRAIN)
+    heartbeat.step = 7
+    heartbeat.beat()  # thinned
+    assert read(tmp_path / "heartbeat.json")["step"] == 0
+    end_with(RuntimeError("boom"), heartbeat, tmp_path / "error.json")
+    told = read(tmp_path / "heartbeat.json")
+    assert (told["phase"], told["step"]) == ("train", 7)
+
+
 def test_what_the_trainer_knows_about_itself_is_its_kind(heartbeat, tmp_path):
     end_with(NonFinite("loss nan"), heartbeat, tmp_path / "error.json")
     value = read(tmp_path / "error.json")
@@ -95,7 +105,7 @@ def test_the_first_rank_to_fail_has_the_word(heartbeat, tmp_path):
     end_with(ConfigInvalid("first"), heartbeat, tmp_path / "error.json")
     end_with(RuntimeError("second"), heartbeat, tmp_path / "error.json")
     assert read(tmp_path / "error.json")["message"] == "first"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["error.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["error.json", "heartbeat.json"]
 
 
 def test_an_exit_on_purpose_and_an_end_without_error_leave_no_last_words(heartbeat, tmp_path):
