@@ -45,7 +45,7 @@ app = typer.Typer(
     "and bring it back.",
     epilog=EPILOG,
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode="rich",  # markdown would run the examples together into one paragraph
     pretty_exceptions_enable=False,
 )
 

@@ -51,9 +51,9 @@ LAUNCH_HELP = """Start a run in a container, or report that it runs already.
 Examples:
 
     dflashctl launch --host 10.1.2.6 --ct 200
-    dflashctl launch --host 10.1.2.6 --ct 200 --config my.toml --python /root/venv/bin/python --watch
+    dflashctl launch --host 10.1.2.6 --ct 200 --config my.toml --watch
     dflashctl launch --host local --ct 200 --run b32 --set block.size=32
-    dflashctl launch --host 10.1.2.6 --ct 200 -- /root/venv/bin/torchrun --nproc-per-node 8 train.py
+    dflashctl launch --host 10.1.2.6 --ct 200 -- /root/venv/bin/torchrun train.py
 """
 
 

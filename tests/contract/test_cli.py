@@ -63,6 +63,16 @@ def test_every_verb_has_examples_that_are_of_it_and_whose_options_exist(words):
 
 
 @pytest.mark.parametrize("words", COMMANDS)
+def test_the_help_shows_each_example_on_a_line_of_its_own_in_80_columns(words, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
+    app([*words.split()[1:], "--help"], prog_name="dflashctl", standalone_mode=False)
+    shown = {line.strip() for line in capsys.readouterr().out.splitlines()}
+    examples = (COMMANDS[words].help or "").partition("Examples:")[2]
+    assert {line.strip() for line in examples.splitlines()} <= shown
+
+
+@pytest.mark.parametrize("words", COMMANDS)
 def test_every_option_is_documented(words):
     for param in COMMANDS[words].params:
         assert param.help, f"{words}: {param.name} has no help"
