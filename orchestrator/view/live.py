@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Protocol
 
+from rich.columns import Columns
 from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -31,6 +33,8 @@ _STYLES = {
     RunState.DEAD: "bold red",
     RunState.HUNG: "bold red",
 }
+# The terminal echoes Ctrl-C behind the last line; were that to wrap, the frame could not be drawn over.
+_MARGIN = 3
 
 
 class _Runs(Protocol):
@@ -54,6 +58,7 @@ class LiveSink:
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self._draw()  # what stays on the screen is the end, not what was drawn last
         self._live.__exit__(None, None, None)
 
     def attach(self, watcher: _Runs) -> None:
@@ -71,8 +76,25 @@ class LiveSink:
         if self._watcher is None or now - self._drawn_at < 0.25:
             return
         self._drawn_at = now
-        rows = [self._run(run, self._clock.now()) for run in self._watcher.runs]
-        self._live.update(Group(*rows), refresh=True)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._watcher is not None:
+            width = max(1, self._console.width - _MARGIN)
+            self._live.update(Constrain(self._frame(self._watcher.runs), width), refresh=True)
+
+    def _frame(self, runs: Sequence[RunWatch]) -> RenderableType:
+        """Return the runs by target, with each target's GPUs once."""
+        now = self._clock.now()
+        targets: dict[str, list[RunWatch]] = {}
+        for run in runs:
+            targets.setdefault(run.row.target_key, []).append(run)
+        parts: list[RenderableType] = []
+        for group in targets.values():
+            parts += [self._run(run, now) for run in group]
+            if cells := [Text(gpu_text(gpu), style="dim", no_wrap=True) for gpu in gpus_of(group)]:
+                parts.append(Columns(cells, padding=(0, 2)))
+        return Group(*parts)
 
     def _run(self, run: RunWatch, now: datetime) -> RenderableType:
         tracker, view = run.tracker, run.tracker.view
@@ -92,7 +114,7 @@ class LiveSink:
             cells.append(f"  blind: {plain(tracker.liveness.reason)}", style="yellow")
         elif age is not None and age > 10:
             cells.append(f"  last look {age:.0f} s ago", style="yellow")
-        return Group(table, cells, *self._gpus(run))
+        return Group(table, cells)
 
     @staticmethod
     def _progress(run: RunWatch) -> list[RenderableType]:
@@ -114,12 +136,15 @@ class LiveSink:
             cells.append(Text(f"saved {beat.checkpoint_step}", style="dim"))
         return cells
 
-    @staticmethod
-    def _gpus(run: RunWatch) -> list[RenderableType]:
-        reading = run.tracker.gpus
-        if not isinstance(reading, Present) or not reading.value:
-            return []
-        return [Text("  ".join(gpu_text(gpu) for gpu in reading.value), style="dim")]
+
+def gpus_of(runs: Sequence[RunWatch]) -> list[Gpu]:
+    """Return the GPUs that runs of one target use; all that are seen if one of them names none."""
+    readings = [run.tracker.gpus for run in runs]
+    seen = next((reading.value for reading in readings if isinstance(reading, Present)), ())
+    # The spec comes out of the container: a list is expected, anything else names no GPU.
+    named = [(run.tracker.spec or {}).get("gpus") for run in runs]
+    lists = [indices for indices in named if isinstance(indices, list)]
+    return [gpu for gpu in seen if len(lists) < len(named) or any(gpu.index in indices for indices in lists)]
 
 
 def gpu_text(gpu: Gpu) -> str:

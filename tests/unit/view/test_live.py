@@ -1,0 +1,88 @@
+"""The live view: what stays on the screen, and GPUs that fit it."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from orchestrator.clock import SystemClock
+from orchestrator.types import Diagnosis, Gpu, Present, RunState
+from orchestrator.view.live import LiveSink, gpus_of
+
+GIB = 2**30
+EIGHT = tuple(
+    Gpu(
+        index=n,
+        utilization_pct=97.0,
+        memory_used_bytes=70 * GIB,
+        memory_total_bytes=80 * GIB,
+        power_w=650.0,
+        temperature_c=61.0,
+    )
+    for n in range(8)
+)
+
+
+def a_run(name: str = "a", target: str = "pve/200", gpus: list[int] | None = None) -> Any:
+    """As much of a run's watch as is drawn."""
+    return SimpleNamespace(
+        row=SimpleNamespace(name=name, target_key=target),
+        tracker=SimpleNamespace(
+            view=None, gpus=Present(EIGHT), spec={"gpus": gpus}, looked_at=None, liveness=None
+        ),
+        diagnosis=Diagnosis(state=RunState.HEALTHY, failure=None, summary="alive"),
+        decision=None,
+    )
+
+
+def drawn(*runs: Any, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    with LiveSink(console, SystemClock()) as live:
+        live.attach(SimpleNamespace(runs=runs))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_the_last_frame_shows_the_end_though_one_was_drawn_a_moment_before():
+    run, out = a_run(), io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None)
+    with LiveSink(console, SystemClock()) as live:
+        live.attach(SimpleNamespace(runs=[run]))
+        live.refresh()
+        run.diagnosis = Diagnosis(state=RunState.FINISHED, failure=None, summary="finished")
+        live.refresh()
+        assert "finished" not in out.getvalue(), "not yet due"
+    assert "finished" in out.getvalue().rpartition("healthy")[2]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_eight_gpus_are_wrapped_whole_and_leave_room_for_the_echo_of_ctrl_c(width):
+    lines = drawn(a_run(), width=width)
+    told = [line for line in lines if "GPU" in line]
+    for index in range(8):
+        assert any(f"GPU{index} 97% 70.0/80GiB 650W 61C" in line for line in told)
+    assert max(map(len, told)) <= width - 2
+
+
+def test_the_gpus_of_a_target_are_told_once_for_all_its_runs():
+    text = "\n".join(drawn(a_run("a"), a_run("b", target="pve/201"), a_run("c")))
+    frame = text[text.rindex("a pve/200") :]
+    assert frame.count("GPU0") == 2
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        ([[0, 1]], [0, 1]),
+        ([[2], [5, 2]], [2, 5]),
+        ([[1], None], list(range(8))),
+        ([[]], []),
+        ([7], list(range(8))),
+    ],
+)
+def test_only_the_gpus_that_the_runs_name_are_told(named, shown):
+    assert [gpu.index for gpu in gpus_of([a_run(gpus=gpus) for gpus in named])] == shown
