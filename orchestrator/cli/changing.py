@@ -58,7 +58,7 @@ def stop(
         site = site_of(row)
         try:
             with SETTINGS.err.status(f"stopping {row.name}, up to {grace}"):
-                stopped = operator(site, record).stop(row, reason="stopped by its user", grace_s=grace_s)
+                stopped = operator(site, record).stop(row, reason="dflashctl stop", grace_s=grace_s)
         finally:
             site.close()
     if as_json:

@@ -60,7 +60,9 @@ class PlainSink:
             return []
         clock = event.at.astimezone().strftime("%H:%M:%S.%f")[:-3]
         attempt = f" [{event.attempt}]" if event.attempt is not None else ""
-        head = f"{_MARKS[event.level]} {clock} {event.run}{attempt} {event.kind}: {plain(event.text)}"
+        says_kind = event.text.startswith(f"{event.kind} ")  # "attempt 2", "blind for 30s"
+        text = plain(event.text if says_kind else f"{event.kind}: {event.text}")
+        head = f"{_MARKS[event.level]} {clock} {event.run}{attempt} {text}"
         if self._colour and event.level in _LEVEL_SGR:
             head = f"\x1b[{_LEVEL_SGR[event.level]}m{head}\x1b[0m"
         return [head, *(f"      {line}" for line in evidence_lines(event.detail))]

@@ -25,6 +25,7 @@ _LEVELS = {
     RunState.CONTAINER_STOPPED: Level.WARNING,
     RunState.CONTAINER_FROZEN: Level.WARNING,
 }
+_SAID_BY_STATE = frozenset({FailureClass.HEALTHY.value, FailureClass.COMPLETED.value})
 MAX_LINE_BYTES = 1 << 16
 REMIND_AFTER_S = (30.0, 120.0, 600.0, 3600.0)  # then every hour
 RELAUNCHES = frozenset({ActKind.RELAUNCH, ActKind.RELAUNCH_WITH})
@@ -161,18 +162,15 @@ class Teller:
             "evidence": [evidence_json(item) for item in diagnosis.evidence],
             "cascades": [evidence_json(item) for item in diagnosis.cascades],
         }
-        title = state.value
-        if diagnosis.failure not in (None, FailureClass.HEALTHY, FailureClass.COMPLETED):
-            title = f"{title}: {diagnosis.failure.value}" if diagnosis.failure else title
-        text = f"{title} - {diagnosis.summary}{after}"
+        text = f"{_titled(diagnosis)}{after}"
         self.emit(kind, now, text, level=_LEVELS.get(state, Level.INFO), detail=detail)
 
     def decision(self, decision: Decision, now: datetime, *, acting: bool) -> None:
         """Tell what was decided."""
         wait_s = (decision.not_before - now).total_seconds() if decision.not_before else 0.0
-        text = f"{decision.kind.value}: {decision.reason}"
-        if decision.kind in RELAUNCHES:
-            text += f" (in {max(wait_s, 0.0):.1f} s)" if acting else " (observe-only: nothing is done)"
+        text = f"{decision.kind.value}: {decision.reason.removeprefix('relaunch ')}"
+        if decision.kind in RELAUNCHES and not acting:
+            text += " (observe-only: nothing is done)"
         detail = {
             "kind": decision.kind.value,
             "rule": decision.rule,
@@ -182,6 +180,20 @@ class Teller:
         }
         level = Level.BAD if decision.kind in (ActKind.CALL, ActKind.GIVE_UP) else Level.INFO
         self.emit("decision", now, text, level=level, detail=detail)
+
+
+def _titled(diagnosis: Diagnosis) -> str:
+    """Return state, failure and summary; what the summary says by itself is not said before it."""
+    state, summary = diagnosis.state.value, diagnosis.summary
+    if diagnosis.state is RunState.BLIND:
+        return summary
+    summary = summary.removeprefix(f"{state}: ")
+    if summary.startswith(state):
+        return summary
+    named = diagnosis.failure.value if diagnosis.failure else state
+    is_said = named in _SAID_BY_STATE or named == state or (state, named) == ("hung", "hang")
+    failure = "" if is_said else f": {named}"
+    return f"{state}{failure} - {summary}"
 
 
 def _remind_after(number: int) -> float:
