@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.act import Actor
+from orchestrator.classify import Limits, diagnose
 from orchestrator.connection import trainer_archive
-from orchestrator.errors import CommandFailed, ConfigError, NotFound, RunAlive
+from orchestrator.errors import BlindError, CommandFailed, ConfigError, GuestRefused, NotFound, RunAlive
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import is_alive, look
-from orchestrator.types import Present
+from orchestrator.types import Liveness, Present
 
 if TYPE_CHECKING:
     from orchestrator.clock import Clock
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 ASK_TIMEOUT_S = 30.0
 PUSH_TIMEOUT_S = 1800.0
 CHECK_TIMEOUT_S = 120.0
+NOTHING_LIVES = Liveness(lock_held=False, pids=(), supervisor=False, session=False)
 
 Progress = Callable[[int, int], None]
 
@@ -234,6 +236,10 @@ class Operator:
             if is_alive(look(self._site, spec.run, self._clock).snapshot(self._clock.now())):
                 return Launched(row=row, attempt=attempt, resumes_at=None, already="alive")
             raise
+        except GuestRefused as refusal:
+            if refusal.reason == "start_failed":
+                self._save_failed_start(row, attempt, changes)
+            raise
         document = spec_document(spec, state_dir=self._site.state_dir, attempt=attempt, created_at="")
         return Launched(
             row=row,
@@ -241,6 +247,30 @@ class Operator:
             resumes_at=tracker.checkpoint_step,
             argv=tuple(document["argv"]),
         )
+
+    def _save_failed_start(
+        self, row: RunRow, attempt: int, changes: tuple[tuple[str, str, str], ...]
+    ) -> None:
+        """Write down an attempt that was made and could not be started: its number is used up."""
+        now = self._clock.now()
+        try:
+            snapshot = look(self._site, row.name, self._clock).snapshot(now)
+        except (BlindError, GuestRefused):
+            return  # the refusal itself is told all the same
+        if snapshot is None or snapshot.attempt != attempt or not isinstance(snapshot.exit, Present):
+            return
+        # The guest has said that nothing was started; its supervisor may still be on its way out.
+        diagnosis = diagnose(replace(snapshot, liveness=Present(NOTHING_LIVES)), Limits())
+        self._record.save_attempt(
+            row.id,
+            attempt,
+            ended_at=now,
+            failure=diagnosis.failure,
+            fingerprint=diagnosis.fingerprint,
+            by="user",
+            changes={key: new for key, _, new in changes},
+        )
+        self._record.diagnosis(row.id, attempt, diagnosis, now)
 
     def _save(self, tracker: RunTracker, spec: RunSpec, playbook: str | None) -> RunRow:
         document = tracker.spec or spec_document(

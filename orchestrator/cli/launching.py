@@ -257,7 +257,7 @@ def launch(
 
 @contextmanager
 def _undone_if_refused(record: Record, run: str, target: Target) -> Iterator[None]:
-    """Take a run that was never started out of the record again; what was tried stays in its events.
+    """Take a run of which no attempt was made out of the record again; what was tried stays in its events.
 
     A lost connection is no refusal: the run may have started.
     """
@@ -266,7 +266,8 @@ def _undone_if_refused(record: Record, run: str, target: Target) -> Iterator[Non
         yield
     except (GuestRefused, ConfigError, CommandFailed):
         for row in record.runs():
-            if row.id not in before and (row.name, row.target_key) == (run, target.key):
+            is_new = row.id not in before and (row.name, row.target_key) == (run, target.key)
+            if is_new and not record.attempts(row.id):
                 record.remove_run(row.id, SETTINGS.clock.now())
         raise
 
