@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from orchestrator.clock import Clock
+    from orchestrator.observe import RunTracker
     from orchestrator.watch.events import WatchEvent
     from orchestrator.watch.runwatch import RunWatch
 
@@ -92,7 +93,10 @@ class LiveSink:
         parts: list[RenderableType] = []
         for group in targets.values():
             parts += [self._run(run, now) for run in group]
-            if cells := [Text(gpu_text(gpu), style="dim", no_wrap=True) for gpu in gpus_of(group)]:
+            if cells := [
+                Text(gpu_text(gpu), style="dim", no_wrap=True)
+                for gpu in gpus_of([run.tracker for run in group])
+            ]:
                 parts.append(Columns(cells, padding=(0, 2)))
         return Group(*parts)
 
@@ -103,7 +107,7 @@ class LiveSink:
         table.add_row(
             Text(run.row.name, style="bold"), Text(run.row.target_key, style="dim"), *self._progress(run)
         )
-        cells = Text(f"attempt {view.number if view else '-'} ", style="dim")
+        cells = Text(f"attempt {view.number if view else '-'} ", style="dim", no_wrap=False, overflow="fold")
         cells.append(state.value, style=_STYLES.get(state, "yellow"))
         if run.decision is not None and run.decision.not_before is not None:
             left = (run.decision.not_before - now).total_seconds()
@@ -137,12 +141,12 @@ class LiveSink:
         return cells
 
 
-def gpus_of(runs: Sequence[RunWatch]) -> list[Gpu]:
+def gpus_of(trackers: Sequence[RunTracker]) -> list[Gpu]:
     """Return the GPUs that runs of one target use; all that are seen if one of them names none."""
-    readings = [run.tracker.gpus for run in runs]
+    readings = [tracker.gpus for tracker in trackers]
     seen = next((reading.value for reading in readings if isinstance(reading, Present)), ())
     # The spec comes out of the container: a list is expected, anything else names no GPU.
-    named = [(run.tracker.spec or {}).get("gpus") for run in runs]
+    named = [(tracker.spec or {}).get("gpus") for tracker in trackers]
     lists = [indices for indices in named if isinstance(indices, list)]
     return [gpu for gpu in seen if len(lists) < len(named) or any(gpu.index in indices for indices in lists)]
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.clock import SystemClock
-from orchestrator.types import Diagnosis, Gpu, Present, RunState
+from orchestrator.types import Blind, Diagnosis, Gpu, Present, RunState
 from orchestrator.view.live import LiveSink, gpus_of
 
 GIB = 2**30
@@ -40,7 +40,7 @@ def a_run(name: str = "a", target: str = "pve/200", gpus: list[int] | None = Non
 
 
 def drawn(*runs: Any, width: int = 80) -> list[str]:
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None, soft_wrap=True)
     with LiveSink(console, SystemClock()) as live:
         live.attach(SimpleNamespace(runs=runs))
     assert isinstance(console.file, io.StringIO)
@@ -85,4 +85,12 @@ def test_the_gpus_of_a_target_are_told_once_for_all_its_runs():
     ],
 )
 def test_only_the_gpus_that_the_runs_name_are_told(named, shown):
-    assert [gpu.index for gpu in gpus_of([a_run(gpus=gpus) for gpus in named])] == shown
+    assert [gpu.index for gpu in gpus_of([a_run(gpus=gpus).tracker for gpus in named])] == shown
+
+
+def test_why_it_is_blind_is_wrapped_and_not_cut():
+    run = a_run()
+    run.tracker.gpus, run.tracker.liveness = Blind("gone"), Blind(" ".join(f"word{n}" for n in range(30)))
+    lines = drawn(run)
+    assert any("word29" in line for line in lines)
+    assert max(len(line) for line in lines if "word" in line) <= 78
