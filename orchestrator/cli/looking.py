@@ -43,14 +43,14 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel="Look")(verb)
 
 
-def _diagnose_now(row: RunRow) -> tuple[RunTracker | None, Diagnosis]:
+def _diagnose_now(row: RunRow, *, gpus: bool = False) -> tuple[RunTracker | None, Diagnosis]:
     """Look at a run; a container that cannot be reached is a blind diagnosis, not an error."""
     from orchestrator.classify import diagnose
     from orchestrator.operate import look
 
     site = site_of(row)
     try:
-        tracker = look(site, row.name, SETTINGS.clock)
+        tracker = look(site, row.name, SETTINGS.clock, gpus=gpus)
     except (BlindError, GuestRefused) as error:
         return None, Diagnosis(state=RunState.BLIND, failure=None, summary=str(error))
     finally:
@@ -77,7 +77,7 @@ def status(
     """
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-        tracker, diagnosis = _diagnose_now(row)
+        tracker, diagnosis = _diagnose_now(row, gpus=True)
         known = _last_known(record, row) if tracker is None else None
     body = _status_body(row, tracker, diagnosis)
     if as_json:
@@ -88,7 +88,7 @@ def status(
 
 
 def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) -> dict[str, Any]:
-    from orchestrator.view.live import gpu_text
+    from orchestrator.view.live import gpu_text, gpus_of
 
     view = tracker.view if tracker else None
     beat = view.heartbeat.value if view and isinstance(view.heartbeat, Present) else None
@@ -106,9 +106,7 @@ def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) 
         "tokens_per_s": beat.tokens_per_s if beat else None,
         "heartbeat_at": timestamp(beat.at) if beat else None,
         "checkpoint_step": tracker.checkpoint_step if tracker else None,
-        "gpus": [gpu_text(gpu) for gpu in tracker.gpus.value]
-        if tracker and isinstance(tracker.gpus, Present)
-        else [],
+        "gpus": [gpu_text(gpu) for gpu in gpus_of([tracker])] if tracker else [],
         "gpu_problem": tracker.gpus.reason if tracker and isinstance(tracker.gpus, Blind) else None,
         "result": view.result.value if view and isinstance(view.result, Present) else None,
     }
@@ -128,6 +126,8 @@ def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | No
         out.print(f"  newest complete checkpoint: step {body['checkpoint_step']}", markup=False)
     for gpu in body["gpus"]:
         out.print(f"  {gpu}", markup=False)
+    if body["gpu_problem"]:
+        out.print(f"  GPUs: {plain(body['gpu_problem'])}", markup=False)
     for item in diagnosis.evidence[:5]:
         where = f" byte {item.offset}" if item.offset is not None else ""
         out.print(f"  evidence ({item.source}{where}): {plain(item.text)}", markup=False)

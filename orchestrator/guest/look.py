@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.guest import asked, files, paths, processes, session
+from orchestrator.guest import asked, files, gpu, paths, processes, session
 from orchestrator.guest.runfeed import RunFeed
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ LOG_BYTES = 64 << 10
 
 
 def run(verb: str, request: wire.Message, link: Link) -> None:
-    """Answer the lines of `watch` for one run, then `end`."""
+    """Answer the lines of `watch` for one run, `gpu` if asked for, then `end`."""
     del verb
     place = paths.run_dir(request)
     num_bytes = asked.integer(request, "log_bytes", LOG_BYTES)
@@ -32,4 +32,6 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
             continue
         if not feed.has_more or all(each.log_offset >= size for each in feed.feeds[:1]):
             break
+    if request.get("gpus"):
+        link.send("gpu", gpu.once())
     link.send("end", {"run": place.name, "attempt": newest[0] if newest else None, "size": size})

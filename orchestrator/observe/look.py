@@ -44,15 +44,19 @@ class Place(Protocol):
         ...
 
 
-def look(place: Place, run: str, clock: Clock, *, log_bytes: int = LOOK_LOG_BYTES) -> RunTracker:
+def look(
+    place: Place, run: str, clock: Clock, *, log_bytes: int = LOOK_LOG_BYTES, gpus: bool = False
+) -> RunTracker:
     """Return what the container shows of a run right now; a run that never was has no view.
+
+    `gpus` asks for a reading of the GPUs too, which takes a moment, and seconds if the driver is stuck.
 
     Raises:
         BlindError: It cannot be reached.
         GuestRefused: The container is not ready.
     """
     tracker = RunTracker(run)
-    request = {"state_dir": place.state_dir, "run": run, "log_bytes": log_bytes}
+    request = {"state_dir": place.state_dir, "run": run, "log_bytes": log_bytes, "gpus": gpus}
     tracker.apply(place.hello, clock.now())
     try:
         messages = place.client().call("look", request, timeout_s=LOOK_TIMEOUT_S)
