@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -111,11 +112,12 @@ def parse(text: str, name: str) -> Playbook:
 
 
 def _resolve(document: yamlfile.Document) -> Playbook:
+    _check_classes(document)
     model = yamlfile.validate(PlaybookModel, document.data, document, error=PlaybookError)
     if model.extends is not None and Path(document.path).resolve() == shipped().resolve():
         raise PlaybookError(f"{document.where(('extends',))}: the shipped playbook cannot extend itself")
     base = load(shipped()) if model.extends is not None else _BUILT_IN
-    playbook = replace(_with_globals(base, model), source=document.path, rules=_rules(base, model, document))
+    playbook = replace(_with_globals(base, model), source=document.path, rules=_rules(base, model))
     missing = [failure.value for failure in FailureClass if failure not in playbook.rules]
     if missing:
         raise PlaybookError(
@@ -125,14 +127,26 @@ def _resolve(document: yamlfile.Document) -> Playbook:
     return playbook
 
 
-def _rules(base: Playbook, model: PlaybookModel, document: yamlfile.Document) -> dict[FailureClass, Rule]:
-    rules = dict(base.rules)
-    known = {failure.value: failure for failure in FailureClass}
-    for name, rule in model.rules.items():
+def _check_classes(document: yamlfile.Document) -> None:
+    """A slip in a class is told before anything that the rule under it lacks."""
+    rules = document.data.get("rules") if isinstance(document.data, dict) else None
+    known = sorted(failure.value for failure in FailureClass)
+    problems = []
+    for name in rules if isinstance(rules, dict) else ():
         if name not in known:
-            where = document.where(("rules", name))
-            raise PlaybookError(f"{where}: no such failure class; allowed: {', '.join(sorted(known))}")
-        rules[known[name]] = _rule(known[name], rule)
+            near = difflib.get_close_matches(str(name), known, n=1)
+            guess = f'; did you mean "{near[0]}"?' if near else ""
+            where = document.where(("rules", str(name)))
+            problems.append(f"{where}: no such failure class{guess}; allowed: {', '.join(known)}")
+    if problems:
+        raise PlaybookError("\n".join(problems))
+
+
+def _rules(base: Playbook, model: PlaybookModel) -> dict[FailureClass, Rule]:
+    rules = dict(base.rules)
+    for name, rule in model.rules.items():
+        failure = FailureClass(name)
+        rules[failure] = _rule(failure, rule)
     return rules
 
 

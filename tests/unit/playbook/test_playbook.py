@@ -97,7 +97,7 @@ def test_a_playbook_without_extends_must_have_every_rule():
         ("crash_loop: {deaths: 1}\n", "mine.yaml:2: crash_loop.deaths: 1 is not allowed"),
         (
             RULE.replace("hang", "hangs"),
-            "mine.yaml:3: rules.hangs: no such failure class; allowed: compile_error",
+            'mine.yaml:3: rules.hangs: no such failure class; did you mean "hang"?; allowed: compile_error',
         ),
         (RULE.replace("relaunch", "retry"), 'mine.yaml:4: rules.hang.act: "retry" is not allowed'),
         (RULE.replace("    attempts: 1\n", ""), '"act: relaunch" needs "attempts"'),
@@ -112,6 +112,14 @@ def test_a_playbook_without_extends_must_have_every_rule():
 )
 def test_what_is_wrong_is_said_with_file_line_key_and_value(text: str, said: str):
     assert said in own(text)
+
+
+def test_an_unknown_class_is_told_before_what_its_rule_lacks():
+    said = own("rules:\n  oom_cudaa:\n    act: relaunch\n  3:\n")
+    assert 'mine.yaml:3: rules.oom_cudaa: no such failure class; did you mean "oom_cuda"?' in said
+    assert "mine.yaml:5: rules.3: no such failure class; allowed: " in said
+    assert "why" not in said
+    assert 'the key "why" is missing' in own("rules:\n  oom_cuda:\n    act: call\n")
 
 
 def test_a_ladder_changes_single_values_under_real_names():
