@@ -76,6 +76,12 @@ rules:
     assert (rule.attempts, rule.backoff_s) == (1, (1.0,))
 
 
+def test_a_shipped_rule_that_does_nothing_says_that_and_forbids_a_person_nothing():
+    idle = [rule for rule in load(shipped()).rules.values() if rule.act is ActKind.NONE]
+    assert len(idle) == 3
+    assert [rule.why for rule in idle if not rule.why.startswith("Nothing to do, for ")] == []
+
+
 def test_a_playbook_without_extends_must_have_every_rule():
     with pytest.raises(
         PlaybookError, match=r"mine.yaml:1: rules: no rule for fx_trace_race, .*extends: default"
