@@ -12,6 +12,7 @@ from orchestrator.cli import options
 from orchestrator.cli.context import (
     SETTINGS,
     confirm,
+    counted,
     find_run,
     opened_record,
     operator,
@@ -74,7 +75,7 @@ def stop(
     text = (
         "was not running"
         if stopped.get("already")
-        else f"stopped ({len(stopped.get('terminated') or [])} processes{killed})"
+        else f"stopped ({counted(len(stopped.get('terminated') or []), 'process', 'processes')}{killed})"
     )
     SETTINGS.out.print(f"{row.name} at {row.target_key}: {text}", markup=False)
 

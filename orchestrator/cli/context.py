@@ -249,6 +249,11 @@ def confirm(question: str, *, yes: bool) -> None:
         raise ConfigError("not done: the answer was no")
 
 
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """Return the number with its noun: `1 host`, `2 hosts`."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
 def age_text(at: datetime) -> str:
     """Return how long ago that was."""
     seconds = int((SETTINGS.clock.now() - at).total_seconds())

@@ -12,6 +12,7 @@ from orchestrator.cli import options
 from orchestrator.cli.context import (
     SETTINGS,
     connect_options,
+    counted,
     load_inventory,
     print_json,
     resolve_target,
@@ -102,7 +103,9 @@ def check(
         for container, is_good, text in rows:
             SETTINGS.out.print(f"{'ok  ' if is_good else 'FAIL'} {container}: {text}", markup=False)
         SETTINGS.out.print(
-            f"{len(found.hosts)} hosts, {len(found.containers)} containers: the files are right", markup=False
+            f"{counted(len(found.hosts), 'host')}, {counted(len(found.containers), 'container')}: "
+            "the files are right",
+            markup=False,
         )
     raise typer.Exit(Exit.OK if all(ok for _, ok, _ in rows) else Exit.NOT_READY)
 

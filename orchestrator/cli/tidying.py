@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, confirm, find_run, opened_record, print_json, site_of
+from orchestrator.cli.context import SETTINGS, confirm, counted, find_run, opened_record, print_json, site_of
 from orchestrator.errors import RunAlive
 from orchestrator.terminal import plain
 
@@ -47,7 +47,7 @@ def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json
         if not as_json:
             SETTINGS.out.print(f"{row.name} at {row.target_key}: nothing to remove", markup=False)
         return what == "run"
-    confirm(f"remove these {len(items)}, {size_text(total)}, at {row.target_key}?", yes=yes)
+    confirm(f"remove {counted(len(items), 'folder')}, {size_text(total)}, at {row.target_key}?", yes=yes)
     (removed,) = site.client().call("remove", request, timeout_s=600.0)
     if as_json:
         print_json(

@@ -63,6 +63,11 @@ def test_an_age_is_told_in_one_unit(monkeypatch, seconds, text):
     assert context.age_text(now - timedelta(seconds=seconds)) == text
 
 
+@pytest.mark.parametrize(("count", "text"), [(0, "0 processes"), (1, "1 process"), (2, "2 processes")])
+def test_one_is_told_as_one(count, text):
+    assert context.counted(count, "process", "processes") == text
+
+
 def test_the_name_of_a_bundled_config_is_no_file_and_a_file_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert launching.read_config("tiny") == ("tiny", None)
