@@ -57,14 +57,14 @@ def plot_run(record: Record, run_id: int, out: Path) -> Path:
     figure = _draw(_title(name, len(lines), len(attempts)), lines)
     partial = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(partial, dpi=150, format="png")
         partial.replace(out)
     except OSError as error:
         with contextlib.suppress(OSError):
             partial.unlink()
         raise ConfigError(
-            f"{out}: the plot cannot be written: {error.strerror}", hint="name another file"
+            f"{out}: the plot cannot be written: {error.strerror}",
+            hint="name another file, in a folder that exists",
         ) from error
     return out
 

@@ -47,6 +47,7 @@ def run(record: Record) -> int:
 
 
 def test_a_run_becomes_a_png_and_nothing_else(record: Record, run: int, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
     out = plot_run(record, run, tmp_path / "new" / "loss.png")
     assert out.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in out.parent.iterdir()] == ["loss.png"]
@@ -94,6 +95,12 @@ def test_a_place_that_cannot_be_written_is_told(record: Record, run: int, tmp_pa
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="the plot cannot be written"):
         plot_run(record, run, tmp_path / "file" / "x.png")
+
+
+def test_a_folder_is_not_made_of_a_typing_error(record: Record, run: int, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file or directory; name another file"):
+        plot_run(record, run, tmp_path / "missing" / "x.png")
+    assert not (tmp_path / "missing").exists()
 
 
 def test_without_matplotlib_it_gives_the_command(
