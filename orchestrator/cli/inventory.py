@@ -56,6 +56,7 @@ def list_() -> None:
     SETTINGS.out.print(table)
     for name, host in sorted(found.hosts.items()):
         SETTINGS.out.print(f"host {name}: {host.address}", markup=False)
+    SETTINGS.out.print(f"read from {', '.join(found.sources)}", markup=False)
 
 
 def _check(inventory: Inventory, entry: Container) -> tuple[str, bool, str]:

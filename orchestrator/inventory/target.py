@@ -200,7 +200,7 @@ def _pick(inventory: Inventory, host: str | None, ct: int | None, container: str
             names = ", ".join(sorted(inventory.containers)) or "none"
             raise NotFound(
                 f'--container: "{container}" is not in the inventory (containers: {names})',
-                hint="`dflashctl inventory list` shows where it was read from",
+                hint=f"it was read from {', '.join(inventory.sources) or 'no file: give --inventory DIR'}",
             )
         return inventory.containers[container]
     if host is None and ct is None:
