@@ -57,6 +57,12 @@ def explain(
         found = [
             d for d in record.diagnoses(row.id) if attempt in (None, d.attempt) and d.failure is not None
         ]
+        made = [each.n for each in record.attempts(row.id)]
+        if attempt is not None and attempt not in made:
+            raise NotFound(
+                f"{row.name}: there is no attempt {attempt}, so no failure on record",
+                hint=f"attempts: {', '.join(map(str, made)) or 'none'}",
+            )
         if not found:
             raise NotFound(f"{row.name}: no failure on record", hint="`dflashctl status` looks at it now")
         diagnosis = next((d for d in reversed(found) if d.state in (RunState.DEAD, RunState.HUNG)), found[-1])

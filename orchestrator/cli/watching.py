@@ -141,7 +141,12 @@ def _rows(
     playbook: Path | None,
 ) -> list[RunRow]:
     if host is None and ct is None and container is None:
-        rows = [find_run(record, run)] if run else [row for row in record.runs() if row.state not in _OVER]
+        if run:
+            return [find_run(record, run)]
+        known = record.runs()
+        rows = [row for row in known if row.state not in _OVER]
+        if not known:
+            raise NotFound("no run in the record", hint="start one with `dflashctl launch`")
         if not rows:
             raise NotFound(
                 "no run to watch: every run in the record has ended", hint="`dflashctl ps` lists them"

@@ -1,0 +1,63 @@
+"""Verbs over a record that holds little: each says what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.cli import app
+from orchestrator.cli.context import SETTINGS
+from orchestrator.errors import Exit
+from orchestrator.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Say = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a command line over a new record; its code and what it wrote, in one line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for key in ("inventory", "record", "verbose", "no_color"):
+        monkeypatch.setattr(SETTINGS, key, getattr(SETTINGS, key))
+
+    def run(*words: str) -> tuple[int, str]:
+        code = app.run(["--record", "r.sqlite3", "--inventory", str(tmp_path / "inventory"), *words])
+        shown = capsys.readouterr()
+        return code, shown.out + shown.err
+
+    (tmp_path / "inventory").mkdir()
+    (tmp_path / "inventory" / "a.yaml").write_text(
+        "hosts: {pve: {address: 10.1.2.6}}\ncontainers: {trainer: {host: pve, ct: 200}}\n"
+    )
+    return run
+
+
+def test_a_watch_of_an_empty_record_says_that_there_is_no_run(say):
+    code, text = say("watch")
+    assert code == Exit.NOT_FOUND
+    assert "no run in the record; start one with `dflashctl launch`" in text
+
+
+@pytest.mark.parametrize(
+    ("attempt", "text"), [("9", "there is no attempt 9"), ("1", "r1: no failure on record")]
+)
+def test_an_explanation_of_an_attempt_that_is_not_there_says_so(say, attempt, text):
+    with Record.open(Path("r.sqlite3")) as record:
+        run = record.save_run("r1", {}, "local", {}, SETTINGS.clock.now())
+        record.save_attempt(run.id, 1)
+    code, said = say("explain", "r1", "--attempt", attempt)
+    assert (code, text in said) == (Exit.NOT_FOUND, True), said
+
+
+def test_the_inventory_and_a_mistyped_container_tell_the_files(say, tmp_path):
+    file = str(tmp_path / "inventory" / "a.yaml")
+    assert f"read from {file}" in say("inventory", "list")[1]
+    code, text = say("launch", "--container", "trianer")
+    assert code == Exit.NOT_FOUND
+    assert f"read from {file}" in text
