@@ -13,6 +13,7 @@ from orchestrator.connection import trainer_archive
 from orchestrator.errors import BlindError, CommandFailed, ConfigError, GuestRefused, NotFound, RunAlive
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import is_alive, look
+from orchestrator.observe.parse import gpus
 from orchestrator.types import Liveness, Present
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Operator:
         """Start the run, or report that it lives already.
 
         Raises:
-            ConfigError: The trainer refused its configuration; nothing was started.
+            ConfigError: A GPU is not there, or the trainer refused its configuration; nothing was started.
             CommandFailed: The trainer's environment is incomplete; nothing was started.
             BlindError: The container cannot be reached.
             GuestRefused: The container is not ready.
@@ -76,6 +77,7 @@ class Operator:
             row = self._save(tracker, spec, playbook)
             already = "alive" if is_alive(snapshot) else "finished"
             return Launched(row=row, attempt=before, resumes_at=None, already=already)
+        self._check_gpus(spec)
         spec = self.prepare(spec, progress)
         return self._start(spec, before + 1, env, playbook, tracker, reason="launched by its user")
 
@@ -170,6 +172,25 @@ class Operator:
         ready = replace(spec, trainer_sha256=archive.sha256, trainer_dir=str(answer["path"]))
         self._check_config(ready)
         return ready
+
+    def _check_gpus(self, spec: RunSpec) -> None:
+        """Refuse a GPU that is not there; where the GPUs cannot be read, nothing is said of them."""
+        if not spec.gpus:
+            return
+        # `look` tells nothing of a run that never was, and this is the verb that needs none.
+        request = {"session": "-", "socket": "dflashctl", "lines": 1}
+        answer = self._site.client().call("capture", request, timeout_s=ASK_TIMEOUT_S)
+        reading = next((gpus(message) for message in answer if message["type"] == "gpu"), None)
+        if not isinstance(reading, Present):
+            return
+        there = [gpu.index for gpu in reading.value]
+        missing = [index for index in spec.gpus if index not in there]
+        if there and missing:
+            raise ConfigError(
+                f"{self._site.target_key}: gpus {','.join(map(str, spec.gpus))}: "
+                f"no GPU {', '.join(map(str, missing))} there",
+                hint=f"it has {', '.join(map(str, there))}; name some of these, by --gpus or the inventory",
+            )
 
     def _check_config(self, spec: RunSpec) -> None:
         argv = [

@@ -25,6 +25,7 @@ from orchestrator.cli.context import (
     site_at,
     with_login,
 )
+from orchestrator.cli.reporting import ignored, report
 from orchestrator.cli.watching import watch_rows
 from orchestrator.errors import CommandFailed, ConfigError, GuestRefused
 from orchestrator.launch import (
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.inventory import Target
-    from orchestrator.operate import Launched
     from orchestrator.operate import Progress as Report
     from orchestrator.record import Record
 
@@ -250,7 +250,9 @@ def launch(
                 launched = operator(site, record).launch(spec, values, playbook=book, progress=progress)
         finally:
             site.close()
-        report(launched, spec, as_json=as_json, in_line=watch)
+        given = {"config": config is not None, "settings": bool(settings), "command": bool(command)}
+        left = ignored(spec, launched.row.spec, **given) if launched.already else ()
+        report(launched, spec, as_json=as_json, in_line=watch, left=left)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=playbook))
 
@@ -290,7 +292,8 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
         sha256 = trainer_archive().sha256
         spec = replace(spec, trainer_sha256=sha256, trainer_dir=f"{target.state_dir}/trainers/{sha256}")
     request = start_request(spec, state_dir=target.state_dir, attempt=1, created_at="", env=None)
-    verbs = ("hello", "look", *(() if spec.is_command else ("install",)), "start")
+    checks = (*(("capture",) if spec.gpus else ()), *(() if spec.is_command else ("install",)))
+    verbs = ("hello", "look", *checks, "start")
     lines = [shlex.join(argv) for argv in dry_run_lines(with_login(target), verbs)]
     inner = shlex.join(request["spec"]["argv"])
     if as_json:
@@ -310,40 +313,3 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
         out.print(f"  {line}", markup=False)
     place = f", in {spec.trainer_dir}" if spec.trainer_dir else ""
     out.print(f"and in the container{place}, followed in tmux session {spec.run}:\n  {inner}", markup=False)
-
-
-def report(launched: Launched, spec: RunSpec, *, as_json: bool, in_line: bool = False) -> None:
-    """Say what a launch came to."""
-    row = launched.row
-    if as_json:
-        print_json(
-            {
-                "run": row.name,
-                "target": row.target_key,
-                "attempt": launched.attempt,
-                "already": launched.already,
-                "resumes_at": launched.resumes_at,
-                "argv": list(launched.argv),
-                "changes": [{"key": k, "old": old, "new": new} for k, old, new in launched.changes],
-            },
-            in_line=in_line,
-        )
-        return
-    out = SETTINGS.out
-    if launched.already:
-        hint = {
-            "alive": "nothing was started; `dflashctl watch` follows it",
-            "finished": "nothing was started; `dflashctl relaunch` trains on, another --run starts afresh",
-        }[launched.already]
-        out.print(
-            f"{row.name} at {row.target_key}: attempt {launched.attempt} is {launched.already}; {hint}",
-            markup=False,
-        )
-        return
-    resume = f", resuming from step {launched.resumes_at}" if launched.resumes_at is not None else ""
-    out.print(
-        f"{row.name} at {row.target_key}: attempt {launched.attempt} started ({spec.title}){resume}",
-        markup=False,
-    )
-    for key, old, new in launched.changes:
-        out.print(f"  {key}: {old} -> {new}", markup=False)

@@ -54,3 +54,16 @@ def test_a_refusal_that_made_no_attempt_leaves_no_run(local, tmp_path, monkeypat
     assert "there is no tmux" in refused.stderr
     assert not (local.state / "runs" / "r1").exists()
     assert local.json("ps", "--offline")["runs"] == []
+
+
+def test_a_gpu_that_is_not_there_is_told_before_an_attempt_is_made(local, tmp_path, monkeypatch):
+    tool = tmp_path / "tools" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\nfor i in 0 1; do echo $i, GPU-$i, NVIDIA H200, 4, 143771, 0, 75, 30; done\n")
+    tool.chmod(0o755)
+    monkeypatch.setitem(local.env, "PATH", f"{tool.parent}:{local.env['PATH']}")
+    refused = local.launch("--run", "r1", "--gpus", "0,99", "--", "sleep", "60", code=Exit.USAGE)
+    assert "no GPU 99 there; it has 0, 1;" in refused.stderr
+    assert not (local.state / "runs").exists()
+    assert local.json("ps", "--offline")["runs"] == []
+    local.launch("--run", "r1", "--gpus", "1", "--", "sleep", "60")
