@@ -21,7 +21,8 @@ from orchestrator.cli.context import (
     target_of,
     with_login,
 )
-from orchestrator.cli.launching import push_progress, read_config, report
+from orchestrator.cli.launching import push_progress, read_config
+from orchestrator.cli.reporting import report
 from orchestrator.cli.watching import watch_rows
 from orchestrator.launch import RunSpec, parse_setting
 

@@ -250,8 +250,8 @@ def launch(
                 launched = operator(site, record).launch(spec, values, playbook=book, progress=progress)
         finally:
             site.close()
-        given = {"config": config is not None, "settings": bool(settings), "command": bool(command)}
-        left = ignored(spec, launched.row.spec, **given) if launched.already else ()
+        is_old = launched.already is not None
+        left = ignored(spec, launched.row.spec, has_config=config is not None) if is_old else ()
         report(launched, spec, as_json=as_json, in_line=watch, left=left)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=playbook))

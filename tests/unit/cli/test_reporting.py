@@ -1,0 +1,58 @@
+"""What a launch says: what comes next, and what it did not do."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.cli.reporting import ignored, report
+from orchestrator.launch import RunSpec, spec_document
+from orchestrator.operate import Launched
+
+TINY = RunSpec(run="r1", config="tiny", overrides=(("seed", "1"),))
+TRUE = RunSpec(run="r1", command=("true", "x"))
+
+
+def known(spec: RunSpec) -> dict[str, Any]:
+    return spec_document(spec, state_dir="/s", attempt=1, created_at="")
+
+
+@pytest.mark.parametrize(
+    ("asked", "runs", "left"),
+    [
+        (TINY, TINY, ()),
+        (RunSpec(run="r1", config="fast"), TINY, ("--config fast",)),
+        (RunSpec(run="r1", config="tiny", config_toml="seed = 1"), TINY, ("--config tiny",)),
+        (RunSpec(run="r1", config="tiny", overrides=(("seed", "2"),)), TINY, ("--set seed=2",)),
+        (TRUE, TRUE, ()),
+        (TRUE, TINY, ("-- COMMAND",)),
+        (RunSpec(run="r1", command=("false",)), TRUE, ("-- COMMAND",)),
+    ],
+)
+def test_what_a_living_run_does_not_take_over_is_found(asked, runs, left):
+    assert ignored(asked, known(runs), has_config=True) == left
+
+
+def test_a_config_that_nobody_named_is_not_ignored():
+    assert ignored(RunSpec(run="r1", config="tiny"), known(TRUE), has_config=False) == ()
+
+
+def said(capsys: pytest.CaptureFixture[str], already: str | None, **words: Any) -> str:
+    row: Any = SimpleNamespace(name="r1", target_key="pve/200")
+    report(Launched(row=row, attempt=1, resumes_at=None, already=already), TINY, **words)
+    return capsys.readouterr().out
+
+
+def test_a_launch_ends_with_the_next_command_unless_the_watch_follows(capsys):
+    assert "`dflashctl watch r1`" in said(capsys, None, as_json=False).splitlines()[-1]
+    assert "dflashctl watch" not in said(capsys, None, as_json=False, in_line=True)
+    assert "dflashctl watch" not in said(capsys, None, as_json=True)
+
+
+def test_a_launch_of_a_living_run_tells_what_it_ignored_and_what_applies_it(capsys):
+    text = said(capsys, "alive", as_json=False, left=("--set seed=2",))
+    assert "ignored: --set seed=2; `dflashctl relaunch r1` with the same applies it" in text
+    assert "another --run starts it" in said(capsys, "alive", as_json=False, left=("-- COMMAND",))
+    assert "ignored:" not in said(capsys, "alive", as_json=False)
