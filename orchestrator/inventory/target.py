@@ -171,7 +171,7 @@ def _build(
         ct=ct,
         container=entry.name if entry else None,
         jumps=inventory.jumps(where) if where else (),
-        known_hosts=str(Path(known_hosts).expanduser()) if known_hosts else None,
+        known_hosts=_own_file(known_hosts) if known_hosts else None,
         become=options.get("become") or (where.become if where else None),
         python=_program(options.get("python") or base.python, is_local),
         guest_python=_program(options.get("guest_python") or base.guest_python, is_local),
@@ -191,6 +191,11 @@ def _program(python: str, is_local: bool) -> str:  # noqa: FBT001
         # Not resolved: a virtual environment's python is a link, and works by its own name only.
         return str(Path(python).expanduser().absolute())
     raise ConfigError(f"--python: {show(python)} is not allowed; allowed: a name, or a path from /")
+
+
+def _own_file(path: str) -> str:
+    """Return a file of this machine so that it means the same from any folder: the record keeps it."""
+    return str(Path(path).expanduser().absolute())
 
 
 def _pick(inventory: Inventory, host: str | None, ct: int | None, container: str | None) -> Container | None:
@@ -233,7 +238,7 @@ def _with_login(host: Host, options: Options) -> Host:
     given = {
         "user": options.get("user"),
         "port": options.get("port"),
-        "identity": str(Path(identity).expanduser()) if identity else None,
+        "identity": _own_file(identity) if identity else None,
     }
     changes = {name: value for name, value in given.items() if value is not None}
     return host_from({**host.model_dump(), **changes}) if changes else host

@@ -129,3 +129,11 @@ def test_a_relative_python_is_of_the_folder_one_stands_in_and_only_here(tmp_path
     assert resolve(empty, host="local", python="python3.12").python == "python3.12"
     with pytest.raises(ConfigError, match="--python"):
         resolve(empty, host="10.1.2.6", ct=200, python="venv/bin/python")
+
+
+def test_files_of_this_machine_mean_the_same_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    target = resolve(Inventory.load([]), host="10.1.2.6", ct=200, identity="key", known_hosts="./known")
+    assert target.host is not None
+    assert target.host.identity == str(tmp_path / "key")
+    assert target.known_hosts == str(tmp_path / "known")
