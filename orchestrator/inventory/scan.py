@@ -154,7 +154,7 @@ def render(target: Target, found: Sequence[Found]) -> str:
     if containers:
         body["containers"] = containers
     text = yaml.safe_dump(body, sort_keys=False, default_flow_style=None, width=100)
-    notes = "".join(f"# {line}\n" for line in _notes(found))
+    notes = "".join(f"# {line}\n" for line in (*_key_notes(target), *_notes(found)))
     return f"{notes}{text}" if body else f"{notes}# {target.host_key} has no containers\n"
 
 
@@ -163,6 +163,15 @@ def _entry_name(found: Found, taken: dict[str, object]) -> str:
     if not name or name == "local" or name in taken:
         return f"ct{found.listed.ct}"
     return name
+
+
+def _key_notes(target: Target) -> list[str]:
+    """What an entry cannot carry: whoever uses it must know the host's key already."""
+    if target.host is None or target.host.host_key is not None:
+        return []
+    where = target.known_hosts or "~/.ssh/known_hosts"
+    again = f"; give --known-hosts {target.known_hosts} again" if target.known_hosts else ""
+    return [f"the host's key must be in {where}, or its fingerprint in a line host_key of the host{again}"]
 
 
 def _notes(found: Sequence[Found]) -> list[str]:

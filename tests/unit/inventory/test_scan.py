@@ -105,6 +105,22 @@ def test_a_scan_renders_what_the_inventory_loads(tmp_path):
     assert Inventory.load([tmp_path]).containers["trainer"].gpus == (0, 1)
 
 
+def test_a_scanned_entry_carries_the_identity_and_says_that_the_key_must_be_known():
+    host = Host(name="pve1", address="10.1.2.6", identity="/home/me/key")
+    text = render(Target(host=host), ())
+    assert yaml.safe_load(text)["hosts"]["pve1"]["identity"] == "/home/me/key"
+    assert "# the host's key must be in ~/.ssh/known_hosts, or its fingerprint in a line host_key" in text
+    told = render(Target(host=host, known_hosts="/k"), ())
+    assert "must be in /k, " in told
+    assert "give --known-hosts /k again" in told
+
+
+def test_a_scanned_entry_whose_key_is_pinned_or_that_needs_no_ssh_says_nothing_of_keys():
+    pinned = Host(name="pve1", address="10.1.2.6", host_key="SHA256:" + "a" * 43)
+    assert "must be" not in render(Target(host=pinned), ())
+    assert "must be" not in render(Target(), ())
+
+
 def test_a_scan_without_containers_says_so():
     text = render(Target(), scan(answers({("pct", "list"): ok("")}), Target()))
     assert "local has no containers" in text
