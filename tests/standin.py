@@ -162,11 +162,11 @@ class StandIn:
         return 0
 
     def run(self) -> int:
+        handler = signal.SIG_IGN if self.options.ignore_term else self.on_term
+        signal.signal(signal.SIGTERM, handler)
         self.beat("init")
         write(self.dir / "environment.json", {"python": sys.version.split()[0], "at": now()})
         print(f"stand-in, attempt {self.attempt}, from step {self.step}", flush=True)
-        handler = signal.SIG_IGN if self.options.ignore_term else self.on_term
-        signal.signal(signal.SIGTERM, handler)
         for _ in range(self.options.escapees):
             escape()
         return self.train()

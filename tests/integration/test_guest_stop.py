@@ -209,7 +209,8 @@ def test_the_trainer_inherits_no_ignored_or_blocked_signal_and_the_lock_twice(gu
     guest.exit()
     ignored, blocked, fds = (guest.dir("r", 1) / "log").read_text().splitlines()
     # CPython itself ignores SIGPIPE (13) and SIGXFSZ (25).
-    assert int(ignored.split()[1], 16) == 1 << 12 | 1 << 24
+    # 32 and 33 are glibc's own; make ignores them, and no program can take that back through Python.
+    assert int(ignored.split()[1], 16) & ~(3 << 31) == 1 << 12 | 1 << 24
     assert int(blocked.split()[1], 16) == 0
     assert fds.count(f"{guest.dir()}/lock") == 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import time
@@ -34,7 +35,9 @@ def cli(lab, tmp_path) -> Cli:
 @pytest.fixture
 def run(request, cli, lab) -> Iterator[str]:
     """A name of the test's own, and nothing left alive under it afterwards."""
-    name = re.sub(r"[^A-Za-z0-9-]", "-", request.node.name)[:50].strip("-")
+    # Cases of one test differ at their name's end only.
+    words = re.sub(r"[^A-Za-z0-9-]", "-", request.node.name).strip("-")
+    name = f"{words[:40]}-{hashlib.sha256(request.node.name.encode()).hexdigest()[:6]}"
     yield name
     cli.end_watches()
     cli.run("stop", name, "--grace", "1s", code=None)
