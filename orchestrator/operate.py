@@ -222,7 +222,9 @@ class Operator:
             # The user's own file went in on standard input.
             lines[-1] = lines[-1].replace("standard input:", f"{spec.config}:")
         if result.exit_code == 78:
-            raise ConfigError(f"{self._site.target_key}: the trainer refused its configuration: {lines[-1]}")
+            # The trainer's own line names its class of error, which is nothing to a person.
+            why = lines[-1].removeprefix("trainer: ConfigInvalid: ")
+            raise ConfigError(f"{self._site.target_key}: the trainer refused its configuration: {why}")
         raise CommandFailed(
             f"{self._site.target_key}: {spec.python} cannot run the trainer: {lines[-1]}",
             hint="install what it needs there: "
