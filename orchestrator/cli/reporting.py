@@ -10,6 +10,7 @@ from orchestrator.cli.context import SETTINGS, print_json
 if TYPE_CHECKING:
     from orchestrator.launch import RunSpec
     from orchestrator.operate import Launched
+    from orchestrator.record import RunRow
 
 COMMAND = "-- COMMAND"
 
@@ -45,7 +46,7 @@ def report(
             markup=False,
         )
         if left:
-            out.print(f"  ignored: {', '.join(left)}; {_remedy(left, row.name)}", markup=False)
+            out.print(f"  ignored: {', '.join(left)}; {_remedy(left, row)}", markup=False)
         return
     resume = f", resuming from step {launched.resumes_at}" if launched.resumes_at is not None else ""
     out.print(
@@ -58,10 +59,10 @@ def report(
         out.print(f"`dflashctl watch {row.name}` follows it", markup=False)
 
 
-def _remedy(left: Sequence[str], name: str) -> str:
-    if COMMAND in left:
+def _remedy(left: Sequence[str], row: RunRow) -> str:
+    if COMMAND in left or row.spec.get("command"):  # a configuration is of the bundled trainer only
         return "another --run starts it"
-    return f"`dflashctl relaunch {name}` with the same applies it"
+    return f"`dflashctl relaunch {row.name}` with the same applies it"
 
 
 def ignored(spec: RunSpec, known: Mapping[str, Any], *, has_config: bool) -> tuple[str, ...]:

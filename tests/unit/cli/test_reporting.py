@@ -39,8 +39,8 @@ def test_a_config_that_nobody_named_is_not_ignored():
     assert ignored(RunSpec(run="r1", config="tiny"), known(TRUE), has_config=False) == ()
 
 
-def said(capsys: pytest.CaptureFixture[str], already: str | None, **words: Any) -> str:
-    row: Any = SimpleNamespace(name="r1", target_key="pve/200")
+def said(capsys: pytest.CaptureFixture[str], already: str | None, runs: RunSpec = TINY, **words: Any) -> str:
+    row: Any = SimpleNamespace(name="r1", target_key="pve/200", spec=known(runs))
     report(Launched(row=row, attempt=1, resumes_at=None, already=already), TINY, **words)
     return capsys.readouterr().out
 
@@ -55,4 +55,5 @@ def test_a_launch_of_a_living_run_tells_what_it_ignored_and_what_applies_it(caps
     text = said(capsys, "alive", as_json=False, left=("--set seed=2",))
     assert "ignored: --set seed=2; `dflashctl relaunch r1` with the same applies it" in text
     assert "another --run starts it" in said(capsys, "alive", as_json=False, left=("-- COMMAND",))
+    assert "another --run starts it" in said(capsys, "alive", TRUE, as_json=False, left=("--set seed=2",))
     assert "ignored:" not in said(capsys, "alive", as_json=False)
