@@ -86,7 +86,8 @@ def test_a_drafter_trains_crashes_is_relaunched_and_finishes(cli, lab, run):
         ("nan@6", "nan_loss"),
         ("sigkill@6", "signal_exit"),
         ("disk-full@6", "disk_full"),
-        ("exit@6", "python_exception"),
+        ("exit@6", "unknown"),
+        ("python@6", "python_exception"),
     ],
 )
 def test_each_injected_failure_is_named_and_acted_on_as_the_playbook_says(cli, lab, run, injection, failure):
