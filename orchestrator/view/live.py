@@ -124,7 +124,8 @@ class LiveSink:
     def _progress(run: RunWatch) -> list[RenderableType]:
         view = run.tracker.view
         if view is None or not isinstance(view.heartbeat, Present):
-            return [Text("starting", style="dim")]
+            is_new = run.diagnosis is None or run.diagnosis.state is RunState.NEW
+            return [Text("starting" if is_new else "no heartbeat", style="dim")]
         beat = view.heartbeat.value
         cells: list[RenderableType] = [Text(beat.phase.value)]
         if beat.total_steps:

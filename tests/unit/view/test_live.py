@@ -94,3 +94,10 @@ def test_why_it_is_blind_is_wrapped_and_not_cut():
     lines = drawn(run)
     assert any("word29" in line for line in lines)
     assert max(len(line) for line in lines if "word" in line) <= 78
+
+
+def test_only_what_is_new_is_starting():
+    run = a_run()
+    assert "a pve/200 no heartbeat" in "\n".join(drawn(run))
+    run.diagnosis = None
+    assert "a pve/200 starting" in "\n".join(drawn(run))
