@@ -35,7 +35,7 @@ _USAGE: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
 EPILOG = (
     "Exit codes: 0 done, 1 error, 2 usage, 3 not running, 4 unreachable (says nothing about the run), "
-    "5 record, 10 run failed, 11 hung, 12 gave up, 13 needs a person, 14 not ready, 15 already running, "
+    "5 record, 10 run failed, 11 hung, 12 gave up, 13 needs a person, 14 not ready, 15 still alive, "
     "20 not found, 130 interrupted."
 )
 
