@@ -18,7 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -203,8 +202,8 @@ def measure(lab: Lab, crashes: int, hand_crashes: int, seed: int) -> dict[str, A
         known_hosts=str(lab.known_hosts),
     )
     rng = random.Random(seed)
-    site = Site(replace(target))
-    delays, right = detect(site, lab, crashes, rng)
+    delays, right = detect(Site(target), lab, crashes, rng)  # the watch closes its own
+    site = Site(target)
     hand = by_hand(site, lab, hand_crashes, rng)
     look = looks(site, lab)
     rate = idle(site, 30.0)
