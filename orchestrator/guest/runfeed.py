@@ -114,13 +114,14 @@ class RunFeed:
                 self._files[key] = files.read_json(path)
                 self.wants_scan = True
         if clock.ticking() >= self._checkpoint_due:
-            self._checkpoint_due = clock.ticking() + CHECKPOINTS_EVERY_S
-            step, known = checkpoints.newest(self._checkpoint_dir()), self._checkpoint
-            if step != known[0]:
-                size = (
-                    None if step is None else checkpoints.num_bytes(self._checkpoint_dir() / f"step-{step}")
-                )
-                self._checkpoint = (step, size)
+            self._look_at_checkpoint()
+
+    def _look_at_checkpoint(self) -> None:
+        self._checkpoint_due = clock.ticking() + CHECKPOINTS_EVERY_S
+        step = checkpoints.newest(self._checkpoint_dir())
+        if step != self._checkpoint[0]:
+            size = None if step is None else checkpoints.num_bytes(self._checkpoint_dir() / f"step-{step}")
+            self._checkpoint = (step, size)
 
     def _checkpoint_dir(self) -> Path:
         return checkpoints.directory(self.run, self._files.get("spec"))
@@ -151,6 +152,9 @@ class RunFeed:
         alive: dict[str, Any] | None = self._alive.fields(session=bool(tags and str(self.run.path) in tags))
         if self._alive.is_gone and not is_settled:
             alive = self._sent.get("alive")
+        elif self._alive.is_gone and alive != self._sent.get("alive"):
+            # A budget is refilled by the last checkpoint: an end is not told with an older one.
+            self._look_at_checkpoint()
         line = {
             "run": self.run.name,
             "attempts": self._attempts,
