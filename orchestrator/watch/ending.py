@@ -45,9 +45,6 @@ def save_end(
     """
     view = tracker.view
     exit_record = snapshot.exit.value if isinstance(snapshot.exit, Present) else None
-    heartbeat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
-    words = snapshot.last_words.value if isinstance(snapshot.last_words, Present) else None
-    known = (heartbeat.step if heartbeat else None, words.step if words else None, snapshot.log.last_step)
     record.save_attempt(
         run_id,
         snapshot.attempt,
@@ -55,7 +52,7 @@ def save_end(
         failure=diagnosis.failure,
         fingerprint=diagnosis.fingerprint,
         first_step=view.first_step if view else None,
-        last_step=max((step for step in known if step is not None), default=None),
+        last_step=snapshot.last_step,
         checkpoint_step=tracker.checkpoint_step,
         exit_code=exit_record.code if exit_record else None,
         exit_signal=exit_record.signal if exit_record else None,
