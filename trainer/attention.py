@@ -82,5 +82,5 @@ def refuse_dense(*, device: str, batch: int, heads: int, queries: int, keys: int
     if needed > limit_bytes:
         raise DenseAttentionRefused(
             f"attention on {device}: dense attention would take {size}, over compute.dense_limit_bytes, "
-            f"{limit_bytes:,}; lower data.batch_windows, data.anchors or data.window_tokens"
+            f"{limit_bytes:,}; lower data.batch_rows, data.anchors or data.context_tokens"
         )

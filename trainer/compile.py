@@ -44,10 +44,10 @@ def check_shapes(config: Config, target: TargetShape) -> None:
     queries = config.data.anchors * config.draft.block_size
     refuse_dense(
         device=config.compute.device,
-        batch=config.data.batch_windows,
+        batch=config.data.batch_rows,
         heads=target.num_attention_heads,
         queries=queries,
-        keys=config.data.window_tokens + queries,
+        keys=config.data.context_tokens + queries,
         limit_bytes=config.compute.dense_limit_bytes,
     )
 
@@ -55,13 +55,13 @@ def check_shapes(config: Config, target: TargetShape) -> None:
 def run_every_shape(drafting: Drafting) -> None:
     """Forward and backward of a step, and the two shapes of evaluation, on meaningless tokens."""
     config = drafting.config
-    tokens_BT = torch.zeros(config.data.batch_windows, config.data.window_tokens, dtype=torch.long)
+    tokens_BT = torch.zeros(config.data.batch_rows, config.data.context_tokens, dtype=torch.long)
     drafting.step_loss(tokens_BT, 0).backward()
     drafting.draft.zero_grad(set_to_none=True)
     with torch.no_grad():
-        for batch, slots in ((config.data.batch_windows, config.data.anchors), (1, 1)):
+        for batch, slots in ((config.data.batch_rows, config.data.anchors), (1, 1)):
             taps = drafting.target.taps(tokens_BT[:batch], drafting.tap_layers)
-            anchors, _ = spread_anchors(batch, config.data.window_tokens, slots, config.draft.block_size)
+            anchors, _ = spread_anchors(batch, config.data.context_tokens, slots, config.draft.block_size)
             drafting.propose(tokens_BT[:batch], taps, anchors)
 
 

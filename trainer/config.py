@@ -16,27 +16,57 @@ def choice(default: str, *others: str) -> Any:  # noqa: ANN401 - a dataclass fie
     return field(default=default, metadata={"choices": (default, *others)})
 
 
+def integers(*, low: int, high: int) -> Any:  # noqa: ANN401 - a dataclass field stands for its value
+    """A list of whole numbers, each from `low` to `high`, both included; empty by default."""
+    return field(default=(), metadata={"low": low, "high": high})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetConfig:
     """The frozen model that the drafter drafts for."""
 
     path: str = "embedded"
-    """Directory of a target with config.json and model.safetensors; `embedded` is the one shipped with the
-    trainer."""
+    """Directory of any causal language model that transformers loads (config.json, safetensors, tokenizer);
+    `embedded` is the byte-level one shipped with the trainer; `qwen3-8b` and `qwen3.6-27b` are shapes alone,
+    for weights = random."""
+    weights: str = choice("load", "random")
+    """`load` the directory's weights, or draw `random` ones of its shape, for measuring speed."""
+    mask_token: int = number(-1, -1, 1 << 24)
+    """Id of the token that stands for what is to be drafted; -1 takes the embedded target's own. Any other
+    target needs it said, since a guessed one (the padding token) is often the end of text too."""
+    layer_ids: tuple[int, ...] = integers(low=0, high=1 << 10)
+    """Target layers that are read, 0-based, after which the hidden state is taken; empty for the published
+    rule on draft.num_target_layers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataConfig:
-    """Windows of text run through the target."""
+    """Documents, packed into rows of constant length."""
 
+    source: str = choice("stdlib", "chat", "text")
+    """`stdlib`: Python's own sources, for the embedded target; `chat`: JSON lines of conversations; `text`:
+    JSON lines with a text each, or plain text files, one document a file."""
+    path: str = ""
+    """File or folder of the documents, for chat and text."""
+    held_out_path: str = ""
+    """Documents kept for evaluation; empty holds out one in 64 of `path`, by a hash of its content."""
     stdlib: str = "auto"
     """Directory of Python sources to train on; `auto` is the running Python's standard library."""
-    batch_windows: int = number(4, 1, 4096)
-    """Windows in a step."""
-    window_tokens: int = number(256, 32, 1 << 20)
-    """Context tokens in a window."""
+    chat_template: str = ""
+    """File of a Jinja chat template; empty takes the tokenizer's own."""
+    max_bad_lines: int = number(100, 0, 1 << 40)
+    """Unreadable lines that are reported and skipped before it is an error."""
+    max_document_tokens: int = number(0, 0, 1 << 24)
+    """Longer documents are cut to this many tokens; 0 cuts at context_tokens."""
+    batch_rows: int = number(4, 1, 4096)
+    """Rows in a micro-batch, one drafter's forward and backward."""
+    context_tokens: int = number(256, 32, 1 << 22)
+    """Context tokens in a row: documents are packed into it, and the rest is padding."""
+    short_buckets: tuple[int, ...] = integers(low=32, high=1 << 22)
+    """Shorter rows for short documents, each dividing context_tokens; a micro-batch of them has as many more
+    rows, so that tokens and anchor slots stay the same. Every bucket is compiled before the first step."""
     anchors: int = number(48, 1, 1 << 16)
-    """Anchor slots in a window; the shape of every step, whatever the text."""
+    """Anchor slots in a row of context_tokens; the shape of every step, whatever the text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +81,10 @@ class DraftConfig:
     """Target layers whose hidden states the drafter reads."""
     intermediate_size: int = number(0, 0, 1 << 20)
     """Width of the MLP; 0 takes the target's."""
+    sliding_layers: int = number(0, 0, 64)
+    """Layers, the first ones, that see only the last sliding_window positions and their block causally."""
+    sliding_window: int = number(2048, 1, 1 << 22)
+    """Positions that a sliding layer's query sees, itself included."""
     init: str = choice("random", "target")
     """`random`, or `target`: layers begin as copies of the target's first ones; needs intermediate_size =
     0."""
@@ -58,12 +92,20 @@ class DraftConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossConfig:
-    """Same-position cross-entropy with a decay along the block."""
+    """Same-position cross-entropy with a weight along the block."""
 
+    objective: str = choice("decay", "dpace")
+    """Weight of a block's positions: `decay`, exp(-(k-1)/gamma), or `dpace`, from the drafter's own chance
+    of getting that far (D-PACE)."""
     gamma: float = number(4.0, 0.1, 1000.0)
     """Decay length in positions: weight exp(-(k-1)/gamma); 4 for block 8, 5 for 10, 7 for 16."""
+    dpace_alpha: float = number(0.5, 0.0, 1.0)
+    """D-PACE's smoothing: (1 - alpha) q + alpha, q the probability of the label."""
     labels: str = choice("data", "target")
-    """`data`: the text's own tokens; `target`: the target's distribution given the text before."""
+    """`data`: the text's own tokens; `target`: the target's distribution given the text before
+    (distillation)."""
+    chunk_tokens: int = number(4096, 1, 1 << 24)
+    """Block tokens whose logits exist at one time, rounded up to whole blocks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +116,9 @@ class OptimConfig:
     """Peak learning rate."""
     min_lr_ratio: float = number(0.1, 0.0, 1.0)
     """Learning rate at the end, as a share of the peak."""
+    micro_batches: int = number(0, 0, 1 << 20)
+    """Micro-batches of a step over all drafters together, a multiple of their number: the rest of it is
+    gradient accumulation, so that another number of drafters makes the same steps; 0 is one a drafter."""
     schedule: str = choice("cosine", "wsd")
     """`cosine`, or `wsd`: warm-up, stable, linear decay over the last fifth."""
     warmup_ratio: float = number(0.04, 0.0, 0.9)
@@ -87,17 +132,59 @@ class OptimConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class GuardConfig:
+    """What happens when a loss or a gradient is not a finite number, or a gradient is far too large."""
+
+    max_skips: int = number(3, 0, 1 << 20)
+    """Bad steps in a row that are left out, weights untouched, before training goes back to the last good
+    checkpoint; 0 ends the run at the first."""
+    max_rollbacks: int = number(2, 0, 1 << 20)
+    """Times that training goes back before it gives up."""
+    spike_factor: float = number(20.0, 0.0, 1e9)
+    """A gradient norm over this many times the running median is a spike, and its step is bad; 0 for
+    never."""
+    spike_window: int = number(100, 8, 1 << 16)
+    """Good steps over which that median is taken; none is judged before they are full."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParallelConfig:
+    """Processes, one a GPU, and what each of them does."""
+
+    placement: str = choice("colocated", "split", "cached")
+    """`colocated`: every rank runs target and drafter; `split`: some ranks run the target and send hidden
+    states to the others; `cached`: hidden states are written to disk once and read from there."""
+    processes: int = number(0, 0, 4096)
+    """Processes of this node; 0 is one a visible GPU, or one on the CPU."""
+    targets: int = number(0, 0, 4096)
+    """Target ranks of a split, over all nodes; the other ranks are drafters."""
+    shard: str = choice("auto", "replicate", "full")
+    """`replicate` keeps a whole drafter on each drafter rank (DDP), `full` shares weights and optimizer
+    state out among them (FSDP2); `auto` takes full when a replica would fill more than half of the memory."""
+    timeout_s: float = number(300.0, 1.0, 1e6)
+    """Seconds after which a collective that does not come back is an error."""
+    cache_dir: str = ""
+    """Folder of the hidden states of `cached`; empty takes the run directory's hidden-states."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ComputeConfig:
     """Where and how it is computed."""
 
-    device: str = choice("cpu", "cuda")
-    """Device of the drafter and the target."""
+    device: str = choice("auto", "cpu", "cuda")
+    """Device of the drafter and the target; `auto` is cuda where there is one."""
+    dtype: str = choice("auto", "bfloat16", "float32")
+    """Type of the arithmetic; `auto` is bfloat16 on cuda, float32 on the CPU. Weights and optimizer state
+    are float32 in any case."""
     threads: int = number(0, 0, 1024)
     """CPU threads; 0 takes the cores this process may use, at most 8."""
-    compile_backend: str = choice("aot_eager", "inductor")
-    """torch.compile backend of the draft layer; `aot_eager` needs no C++ compiler."""
+    compile_backend: str = choice("auto", "aot_eager", "inductor")
+    """torch.compile backend of the draft layer; `auto` is inductor on cuda, and aot_eager, which needs no C++
+    compiler, on the CPU."""
     dense_limit_bytes: int = number(2 << 30, 1 << 16, 1 << 50)
     """Largest dense attention score matrix, in bytes; a bigger one is refused before it is asked for."""
+    memory_limit_bytes: int = number(0, 0, 1 << 50)
+    """Memory that the forecast of the worst step may take; 0 is what the device has."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,6 +195,8 @@ class CheckpointConfig:
     """Steps between checkpoints; the last step always has one."""
     keep: int = number(2, 1, 1000)
     """Newest complete checkpoints kept."""
+    wait: bool = False
+    """Wait for each checkpoint to be on disk, instead of writing it while training goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +238,8 @@ class Config:
     draft: DraftConfig = field(default_factory=DraftConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
     compute: ComputeConfig = field(default_factory=ComputeConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)

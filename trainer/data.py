@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 class Windows:
     """Non-overlapping windows of a list of files, none crossing from one file to the next."""
 
-    def __init__(self, sources: tuple[Source, ...], window_tokens: int, seed: int) -> None:
+    def __init__(self, sources: tuple[Source, ...], context_tokens: int, seed: int) -> None:
         self._stream = torch.frombuffer(
             bytearray(b"".join(source.text for source in sources)), dtype=torch.uint8
         )
-        self._window = window_tokens
+        self._window = context_tokens
         self._seed = seed
         starts: list[int] = []
         offset = 0
         for source in sources:
-            starts.extend(range(offset, offset + len(source.text) - window_tokens + 1, window_tokens))
+            starts.extend(range(offset, offset + len(source.text) - context_tokens + 1, context_tokens))
             offset += len(source.text)
         self._starts = torch.tensor(starts)
 
@@ -57,18 +57,18 @@ class Windows:
         return self._stream[start : start + self._window].long()
 
 
-def open_windows(corpus: Corpus, window_tokens: int, seed: int, *, at_least: int) -> tuple[Windows, Windows]:
+def open_windows(corpus: Corpus, context_tokens: int, seed: int, *, at_least: int) -> tuple[Windows, Windows]:
     """Training and held-out windows.
 
     Raises:
         DataInvalid: fewer windows than one batch needs.
     """
-    train = Windows(corpus.train, window_tokens, seed)
-    held_out = Windows(corpus.held_out, window_tokens, seed)
+    train = Windows(corpus.train, context_tokens, seed)
+    held_out = Windows(corpus.held_out, context_tokens, seed)
     for name, windows in (("training", train), ("held-out", held_out)):
         if len(windows) < at_least:
             raise DataInvalid(
-                f"corpus: {len(windows)} {name} windows of {window_tokens} tokens; a batch needs {at_least}; "
-                "lower data.window_tokens, or name a larger folder with data.stdlib"
+                f"corpus: {len(windows)} {name} windows of {context_tokens} tokens; a batch needs {at_least}; "
+                "lower data.context_tokens, or name a larger folder with data.stdlib"
             )
     return train, held_out

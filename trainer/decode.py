@@ -143,7 +143,7 @@ def propose_by_drafter(drafting: Drafting) -> Propose:
     """Propose with the drafter, in the constant shape of one window with one anchor."""
 
     def propose(tokens: list[int], taps_TE: Tensor) -> list[int]:
-        window = drafting.config.data.window_tokens
+        window = drafting.config.data.context_tokens
         tokens_1T = torch.zeros(1, window, dtype=torch.long)
         tokens_1T[0, : len(tokens)] = torch.tensor(tokens)
         taps_1TE = torch.zeros(1, window, taps_TE.shape[1])

@@ -91,8 +91,8 @@ def evaluate(drafting: Drafting, held_out: Windows, beat: Callable[[], None]) ->
 
     `beat` is called as it goes.
     """
-    rounded = -(-drafting.config.eval.windows // drafting.config.data.batch_windows)
-    windows = held_out.spread(rounded * drafting.config.data.batch_windows)
+    rounded = -(-drafting.config.eval.windows // drafting.config.data.batch_rows)
+    windows = held_out.spread(rounded * drafting.config.data.batch_rows)
     trained = {name: value.clone() for name, value in drafting.draft.state_dict().items()}
     size = drafting.config.draft.block_size
     forced = {"drafter": teacher_forced_drafter(drafting, windows, beat)}
@@ -128,10 +128,10 @@ def teacher_forced(
     """
     config = drafting.config
     lengths: list[Tensor] = []
-    for tokens_BT in windows.split(config.data.batch_windows):
+    for tokens_BT in windows.split(config.data.batch_rows):
         output = drafting.target(tokens_BT, tap_layers=drafting.tap_layers)
         anchors, keep = spread_anchors(
-            len(tokens_BT), config.data.window_tokens, config.data.anchors, config.draft.block_size
+            len(tokens_BT), config.data.context_tokens, config.data.anchors, config.draft.block_size
         )
         proposed_BAS = propose(tokens_BT, output, anchors)
         verified_BAS = _verify(drafting, tokens_BT, output, anchors, keep, proposed_BAS)

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
 T = TypeVar("T")
-_NOUNS: dict[type[object], str] = {int: "a whole number", float: "a number", str: "a string"}
+_NOUNS: dict[type[object], str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+}
 BUNDLED = Path(__file__).parent / "configs"
 STDIN, STDIN_NAME = "-", "standard input"
 
@@ -107,6 +112,8 @@ def _build(kind: type[T], table: dict[str, Any], where: str, prefix: str) -> T:
 
 
 def _check(value: object, hint: type[object], limits: Mapping[str, Any], where: str) -> object:
+    if hint == tuple[int, ...]:
+        return _check_list(value, limits, where)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     allowed = _allowed(hint, limits)
@@ -120,6 +127,16 @@ def _check(value: object, hint: type[object], limits: Mapping[str, Any], where: 
     return value
 
 
+def _check_list(value: object, limits: Mapping[str, Any], where: str) -> tuple[int, ...]:
+    allowed = f"a list of whole numbers from {limits['low']} to {limits['high']}"
+    if not isinstance(value, list):
+        raise ConfigInvalid(f"{where}: {value!r} is not a list; allowed: {allowed}, as [1, 9]")
+    for item in value:
+        if not isinstance(item, int) or isinstance(item, bool) or not limits["low"] <= item <= limits["high"]:
+            raise ConfigInvalid(f"{where}: {item!r} in it is not one of them; allowed: {allowed}")
+    return tuple(value)
+
+
 def _allowed(hint: type[object], limits: Mapping[str, Any]) -> str:
     if "choices" in limits:
         return ", ".join(limits["choices"])
@@ -130,23 +147,23 @@ def _allowed(hint: type[object], limits: Mapping[str, Any]) -> str:
 
 def _check_together(config: Config, where: str) -> None:
     decoded = config.eval.prompt_tokens + config.eval.new_tokens + config.draft.block_size
-    if config.eval.prompts and decoded > config.data.window_tokens:
+    if config.eval.prompts and decoded > config.data.context_tokens:
         raise ConfigInvalid(
             f"{where}: eval.prompt_tokens + eval.new_tokens + draft.block_size: {decoded} is over "
-            f"data.window_tokens, {config.data.window_tokens}; allowed: at most that, the shape of decoding"
+            f"data.context_tokens, {config.data.context_tokens}; allowed: at most that, the shape of decoding"
         )
     if config.draft.init == "target" and config.draft.intermediate_size:
         raise ConfigInvalid(
             f"{where}: draft.intermediate_size: {config.draft.intermediate_size} is not the target's, which "
             "draft.init = target needs; allowed: 0"
         )
-    if config.draft.block_size >= config.data.window_tokens:
+    if config.draft.block_size >= config.data.context_tokens:
         raise ConfigInvalid(
-            f"{where}: draft.block_size: {config.draft.block_size} does not fit in data.window_tokens, "
-            f"{config.data.window_tokens}; allowed: less than that"
+            f"{where}: draft.block_size: {config.draft.block_size} does not fit in data.context_tokens, "
+            f"{config.data.context_tokens}; allowed: less than that"
         )
-    if config.data.anchors >= config.data.window_tokens:
+    if config.data.anchors >= config.data.context_tokens:
         raise ConfigInvalid(
-            f"{where}: data.anchors: {config.data.anchors} is not less than data.window_tokens, "
-            f"{config.data.window_tokens}; allowed: at most one anchor a token but the last"
+            f"{where}: data.anchors: {config.data.anchors} is not less than data.context_tokens, "
+            f"{config.data.context_tokens}; allowed: at most one anchor a token but the last"
         )

@@ -87,7 +87,7 @@ def load(job: Job) -> Parts:
     corpus = read_corpus(stdlib_directory(config.data.stdlib))
     heartbeat.beat()
     train_windows, held_out = open_windows(
-        corpus, config.data.window_tokens, config.seed, at_least=config.data.batch_windows
+        corpus, config.data.context_tokens, config.seed, at_least=config.data.batch_rows
     )
     target = load_target(config.target.path)
     check_shapes(config, target.shape)
@@ -140,7 +140,7 @@ def train(job: Job, parts: Parts) -> None:
     """The loop."""
     config, heartbeat = job.config, job.heartbeat
     graphs = num_graphs()
-    clock = metrics.StepClock(config.data.batch_windows * config.data.window_tokens)
+    clock = metrics.StepClock(config.data.batch_rows * config.data.context_tokens)
     heartbeat.enter(Phase.TRAIN)
     while parts.step < config.total_steps:
         _stop_if_asked(job, parts)
@@ -173,7 +173,7 @@ def take_step(config: Config, parts: Parts, lr: float) -> float:
     """
     draft = parts.drafting.draft
     set_learning_rate(parts.optimizer, lr)
-    tokens_BT = parts.train.batch(parts.step, config.data.batch_windows)
+    tokens_BT = parts.train.batch(parts.step, config.data.batch_rows)
     loss = parts.drafting.step_loss(tokens_BT, parts.step)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(draft.parameters(), config.optim.clip)
@@ -227,7 +227,7 @@ def _log(job: Job, parts: Parts, lr: float, grad_norm: float) -> None:
 
 def _quick_evaluation(job: Job, parts: Parts) -> None:
     job.heartbeat.enter(Phase.EVAL)
-    windows = parts.held_out.spread(QUICK_BATCHES * job.config.data.batch_windows)
+    windows = parts.held_out.spread(QUICK_BATCHES * job.config.data.batch_rows)
     length = teacher_forced_drafter(parts.drafting, windows, job.heartbeat.beat)
     say(f"step {parts.step}/{job.config.total_steps} acceptance length {length:.2f} on held-out files")
     metrics.record_eval(job.run_dir.attempt / "metrics.jsonl", parts.step, length)

@@ -56,7 +56,7 @@ def test_the_shipped_ladders_change_only_keys_that_the_trainer_has():
         key for rule in load(shipped()).rules.values() for rung in rule.ladder for key, _ in rung.changes
     }
     assert changed <= keys(Config)
-    assert "data.batch_windows" in keys(Config)  # the README's example
+    assert "data.batch_rows" in keys(Config)  # the README's example
 
 
 @pytest.mark.parametrize("failure", FailureClass, ids=lambda f: f.value)

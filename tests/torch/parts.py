@@ -32,7 +32,7 @@ def small_config() -> Config:
     """Two windows of 40 tokens, five anchors, blocks of four."""
     return dataclasses.replace(
         Config(seed=1),
-        data=DataConfig(batch_windows=2, window_tokens=WINDOW, anchors=ANCHORS),
+        data=DataConfig(batch_rows=2, context_tokens=WINDOW, anchors=ANCHORS),
         draft=DraftConfig(num_layers=2, block_size=BLOCK, num_target_layers=2),
     )
 
@@ -61,7 +61,7 @@ def random_tokens(batch: int = 2, length: int = WINDOW) -> torch.Tensor:
 
 def trainer_command(run_dir: Path, *more: str) -> list[str]:
     """A short run that logs each step and decodes nothing."""
-    settings = ["log_every=1", "checkpoint.every_steps=5", "eval.prompts=0", "data.window_tokens=64"]
+    settings = ["log_every=1", "checkpoint.every_steps=5", "eval.prompts=0", "data.context_tokens=64"]
     sets = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "trainer", "--config", "fast", "--run-dir", str(run_dir)]
     return [*command, *sets, *more]

@@ -47,9 +47,9 @@ rules:
     ladder:
       - why: The same again, in case another process held the card.
       - why: Half the windows in a step.
-        set: {data.batch_windows: 2}
+        set: {data.batch_rows: 2}
       - why: One window and no fragments.
-        set: {data.batch_windows: 1, draft.tied: true}
+        set: {data.batch_rows: 1, draft.tied: true}
         env: {PYTORCH_CUDA_ALLOC_CONF: "expandable_segments:True"}
 """,
     "test.yaml",
@@ -236,8 +236,8 @@ def oom_at(attempt: int, checkpoint: int | None = None) -> Decision:
 def test_a_ladder_is_climbed_one_rung_a_failure():
     first, second, third, fourth = (oom_at(n) for n in range(1, 5))
     assert (first.rung, first.changes, first.env_changes) == (0, (), ())
-    assert (second.rung, second.changes) == (1, (("data.batch_windows", "2"),))
-    assert third.changes == (("data.batch_windows", "1"), ("draft.tied", "true"))
+    assert (second.rung, second.changes) == (1, (("data.batch_rows", "2"),))
+    assert third.changes == (("data.batch_rows", "1"), ("draft.tied", "true"))
     assert third.env_changes == (("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),)
     assert "fragments" in third.reason
     assert fourth.kind is ActKind.GIVE_UP

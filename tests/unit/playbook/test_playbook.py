@@ -164,6 +164,6 @@ def test_the_example_of_the_readme_loads():
     example = text.split("```yaml\n", 1)[1].split("```", 1)[0]
     rule = parse(example, "README.md").rule(FailureClass.OOM_CUDA)
     assert [rung.changes for rung in rule.ladder] == [
-        (("data.batch_windows", "2"),),
-        (("data.batch_windows", "1"),),
+        (("data.batch_rows", "2"),),
+        (("data.batch_rows", "1"),),
     ]

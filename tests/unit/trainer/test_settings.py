@@ -64,8 +64,8 @@ def test_a_whole_number_will_do_for_a_fraction():
         ("optim=3", ["optim", "3", "not a table"]),
         ("total_steps.x=3", ["total_steps", "is a value, not a table"]),
         ("no-equals", ["no-equals", "not key=value"]),
-        ("eval.new_tokens=10000", ["eval.prompt_tokens + eval.new_tokens", "data.window_tokens"]),
-        ("data.window_tokens=32", ["eval.prompt_tokens + eval.new_tokens", "is over data.window_tokens, 32"]),
+        ("eval.new_tokens=10000", ["eval.prompt_tokens + eval.new_tokens", "data.context_tokens"]),
+        ("data.context_tokens=32", ["eval.prompt_tokens + eval.new_tokens", "is over data.context_tokens, 32"]),
         ("data.anchors=160", ["data.anchors", "160"]),
         ("draft.intermediate_size=64", ["draft.intermediate_size", "64", "allowed: 0"]),
     ],
@@ -81,7 +81,7 @@ def test_a_mistake_is_one_line_with_key_value_and_what_is_allowed(override, told
 
 def test_a_block_longer_than_a_window_is_refused():
     with pytest.raises(
-        ConfigInvalid, match=r"draft\.block_size: 200 does not fit in data\.window_tokens, 160"
+        ConfigInvalid, match=r"draft\.block_size: 200 does not fit in data\.context_tokens, 160"
     ):
         load("tiny", ["draft.block_size=200", "eval.prompts=0"])
 

@@ -1,0 +1,96 @@
+"""Documents packed into rows of constant length.
+
+Shapes: R rows, T context tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Tokens [n] and, of the same length, whether each is supervised."""
+
+    tokens: Tensor
+    loss_mask: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One micro-batch. Padding comes last in a row, and belongs to no document."""
+
+    tokens: Tensor
+    """[R, T] int64 ids; 0 in padding."""
+    positions: Tensor
+    """[R, T] int64 position in the token's own document; 0 in padding."""
+    starts: Tensor
+    """[R, T] int64 index in the row at which the token's document begins; T in padding."""
+    ends: Tensor
+    """[R, T] int64 index in the row just past the token's document; T in padding."""
+    loss_mask: Tensor
+    """[R, T] bool, whether the token is supervised; false in padding."""
+    lengths: tuple[tuple[int, ...], ...]
+    """Lengths of each row's documents, in order: known on the host, so that nobody waits for a device."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that belong to a document."""
+        return sum(sum(row) for row in self.lengths)
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same on another device, copied without waiting where the memory is pinned."""
+
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
+        return Batch(
+            move(self.tokens),
+            move(self.positions),
+            move(self.starts),
+            move(self.ends),
+            move(self.loss_mask),
+            self.lengths,
+        )
+
+
+def pack(rows: Sequence[Sequence[Document]], context_tokens: int) -> Batch:
+    """Lay each row's documents one after another and pad it to `context_tokens`.
+
+    Raises:
+        ValueError: a row's documents are longer than that together, or one is empty.
+    """
+    shape = (len(rows), context_tokens)
+    tokens = torch.zeros(shape, dtype=torch.long)
+    positions = torch.zeros(shape, dtype=torch.long)
+    starts = torch.full(shape, context_tokens)
+    ends = torch.full(shape, context_tokens)
+    loss_mask = torch.zeros(shape, dtype=torch.bool)
+    for index, row in enumerate(rows):
+        begin = 0
+        for document in row:
+            end = begin + len(document.tokens)
+            if not begin < end <= context_tokens:
+                raise ValueError(f"row {index}: tokens {begin} to {end} do not fit in {context_tokens}")
+            tokens[index, begin:end] = document.tokens
+            positions[index, begin:end] = torch.arange(end - begin)
+            starts[index, begin:end] = begin
+            ends[index, begin:end] = end
+            loss_mask[index, begin:end] = document.loss_mask
+            begin = end
+    lengths = tuple(tuple(len(document.tokens) for document in row) for row in rows)
+    return Batch(tokens, positions, starts, ends, loss_mask, lengths)
+
+
+def single(tokens_RT: Tensor) -> Batch:
+    """Each row one document that fills it, all of it supervised."""
+    everything = torch.ones(tokens_RT.shape[1], dtype=torch.bool)
+    return pack([[Document(row, everything)] for row in tokens_RT.cpu()], tokens_RT.shape[1])
