@@ -1,84 +1,133 @@
-"""Anchors and the blocks they open, in constant shapes.
+"""Anchors, drawn within documents, and the blocks they open, in shapes that never change.
 
-Shapes: B batch, T context tokens, A anchor slots, S block tokens, Q = A*S.
+No function here waits for a device: no value of a tensor decides a shape or a branch.
+
+Shapes: R rows, T context tokens, A anchor slots, S block tokens, Q = A*S.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from trainer.batch import Batch
+
+LEAST_CONTEXT = 8
+"""Evaluation leaves out the first of this many parts of a document, where there is next to no context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchors:
+    """Where blocks begin, all [R, A]. Slots are sorted by `index`; empty ones come last and hold zeros."""
+
+    index: Tensor
+    """int64 index in the row of the anchor token."""
+    keep: Tensor
+    """bool, whether the slot has an anchor."""
+    starts: Tensor
+    """int64 index in the row at which the anchor's document begins."""
+    ends: Tensor
+    """int64 index in the row just past the anchor's document."""
+    positions: Tensor
+    """int64 position of the anchor in its document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """What the drafter is asked in one step. Slots are sorted by anchor; `keep` tells the real ones."""
+    """What the drafter is asked in one step, all [R, Q] but `anchors`."""
 
-    anchors: Tensor
-    """[B, A] position of each slot's anchor; 0 in a slot without one."""
-    keep: Tensor
-    """[B, A] whether the slot has an anchor."""
+    anchors: Anchors
     tokens: Tensor
-    """[B, Q] the anchor's token, then mask tokens."""
+    """int64 the anchor's token, then mask tokens."""
     positions: Tensor
-    """[B, Q] anchor + offset."""
+    """int64 position in the document; runs on past its end."""
     labels: Tensor
-    """[B, Q] the text's token at that very position; 0 past the window's end."""
+    """int64 the document's token at that very position; 0 past its end."""
+    label_index: Tensor
+    """int64 index in the row of that token; the document's last past its end, 0 in an empty slot."""
     weights: Tensor
-    """[B, Q] 1 where the label counts: a kept slot, not the anchor itself, inside the window."""
+    """float32 1 where the label counts: a kept slot, not the anchor itself, a supervised token inside the
+    document; else 0."""
 
 
-def sample_anchors(loss_mask_BT: Tensor, num_slots: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw up to `num_slots` distinct anchors a row: sorted positions [B, A] and keep mask [B, A].
+def sample_anchors(batch: Batch, num_slots: int, generator: torch.Generator) -> Anchors:
+    """Draw up to `num_slots` distinct anchors a row, each candidate of a row as likely as any other.
 
-    A position may be an anchor if it and the next one carry loss (SpecForge's rule); blocks may run
-    over the end.
-    A row with too few leaves its last slots empty, so the shape never changes.
+    A token may be an anchor if it and the next one are supervised and of one document; its block may run over
+    the document's end. Pure in the generator's state, whatever the batch's device: numbers are float64, since
+    two equal ones would be told apart differently by a CPU and a GPU.
     """
-    candidates = loss_mask_BT[:, :-1] & loss_mask_BT[:, 1:]
-    order = (
-        torch.rand(candidates.shape, generator=generator).to(candidates.device).masked_fill(~candidates, -1.0)
+    device, drawn_on = batch.tokens.device, generator.device
+    pinned = device.type == "cuda" and drawn_on.type == "cpu"
+    draws_RT = torch.rand(
+        batch.tokens.shape, dtype=torch.float64, generator=generator, device=drawn_on, pin_memory=pinned
     )
-    chosen = order.topk(num_slots, dim=1)
-    past_end = loss_mask_BT.shape[1]
-    anchors, _ = chosen.indices.masked_fill(chosen.values < 0, past_end).sort(dim=1)
-    keep = anchors < past_end
-    return anchors.masked_fill(~keep, 0), keep
+    order_RT = draws_RT.to(device, non_blocking=True).masked_fill(~_candidates(batch), -1.0)
+    num_context = order_RT.shape[1]
+    chosen = order_RT.topk(min(num_slots, num_context), dim=1)
+    index_RA = chosen.indices.masked_fill(chosen.values < 0, num_context).sort(dim=1).values
+    index_RA = F.pad(index_RA, (0, num_slots - index_RA.shape[1]), value=num_context)
+    return _anchors(batch, index_RA, index_RA < num_context)
 
 
-def spread_anchors(batch: int, num_tokens: int, num_slots: int, block_size: int) -> tuple[Tensor, Tensor]:
-    """Evenly spread anchors whose whole block lies inside the window, for evaluation."""
-    last = num_tokens - block_size
-    first = min(num_tokens // 8, last)
-    anchors = torch.linspace(first, last, num_slots).long().expand(batch, -1)
-    return anchors.contiguous(), torch.ones(batch, num_slots, dtype=torch.bool)
+def spread_anchors(batch: Batch, num_slots: int, block_size: int) -> Anchors:
+    """Evenly spread anchors for evaluation: candidates whose whole block lies inside their document.
+
+    A document's first eighth is left out, unless only there is room. A row with fewer such tokens than slots
+    takes all of them and leaves its last slots empty.
+    """
+    lengths_RT = batch.ends - batch.starts
+    last_RT = lengths_RT - block_size
+    first_RT = torch.minimum(lengths_RT // LEAST_CONTEXT, last_RT)
+    inside_RT = (batch.positions >= first_RT) & (batch.positions <= last_RT)
+    count_RT = (_candidates(batch) & inside_RT).cumsum(dim=1)
+    total_R1 = count_RT[:, -1:]
+    slots_A = torch.arange(num_slots, device=count_RT.device)
+    spread_RA = slots_A * (total_R1 - 1).clamp(min=0) // max(num_slots - 1, 1)
+    rank_RA = torch.where(total_R1 < num_slots, slots_A, spread_RA)
+    index_RA = torch.searchsorted(count_RT, rank_RA + 1)
+    return _anchors(batch, index_RA, slots_A < total_R1)
 
 
-def make_blocks(
-    tokens_BT: Tensor,
-    loss_mask_BT: Tensor,
-    anchors_BA: Tensor,
-    keep_BA: Tensor,
-    *,
-    block_size: int,
-    mask_token: int,
-) -> Blocks:
+def make_blocks(batch: Batch, anchors: Anchors, *, block_size: int, mask_token: int) -> Blocks:
     """Open a block at each anchor. Labels are same-position: offset k predicts the token at anchor + k."""
-    num_tokens = tokens_BT.shape[1]
-    offsets_S = torch.arange(block_size, device=tokens_BT.device)
-    positions_BAS = anchors_BA[..., None] + offsets_S
-    inside_BAS = positions_BAS < num_tokens
-    gather_BQ = positions_BAS.clamp(max=num_tokens - 1).flatten(1)
-    labels_BQ = tokens_BT.gather(1, gather_BQ)
-    counts_BAS = inside_BAS & (offsets_S > 0) & keep_BA[..., None]
-    weights_BQ = (counts_BAS.flatten(1) & loss_mask_BT.gather(1, gather_BQ)).float()
-    is_anchor_Q = (offsets_S == 0).repeat(anchors_BA.shape[1])
+    offsets_S = torch.arange(block_size, device=anchors.index.device)
+    index_RAS = anchors.index[..., None] + offsets_S
+    inside_RAS = index_RAS < anchors.ends[..., None]
+    last_RA1 = (anchors.ends[..., None] - 1).clamp(min=0)
+    label_index_RQ = torch.minimum(index_RAS, last_RA1).flatten(1)
+    token_RQ = batch.tokens.gather(1, label_index_RQ)
+    counts_RQ = (inside_RAS & (offsets_S > 0) & anchors.keep[..., None]).flatten(1)
+    is_anchor_Q = (offsets_S == 0).repeat(anchors.index.shape[1])
     return Blocks(
-        anchors=anchors_BA,
-        keep=keep_BA,
-        tokens=torch.where(is_anchor_Q, labels_BQ, mask_token),
-        positions=positions_BAS.flatten(1),
-        labels=torch.where(inside_BAS.flatten(1), labels_BQ, 0),
-        weights=weights_BQ,
+        anchors=anchors,
+        tokens=torch.where(is_anchor_Q, token_RQ, mask_token),
+        positions=(anchors.positions[..., None] + offsets_S).flatten(1),
+        labels=torch.where(inside_RAS.flatten(1), token_RQ, 0),
+        label_index=label_index_RQ,
+        weights=(counts_RQ & batch.loss_mask.gather(1, label_index_RQ)).float(),
+    )
+
+
+def _candidates(batch: Batch) -> Tensor:
+    """[R, T], whether a token and the next one are supervised and of one document."""
+    supervised, starts = batch.loss_mask, batch.starts
+    both_RT = supervised[:, :-1] & supervised[:, 1:] & (starts[:, :-1] == starts[:, 1:])
+    return F.pad(both_RT, (0, 1))
+
+
+def _anchors(batch: Batch, index_RA: Tensor, keep_RA: Tensor) -> Anchors:
+    """Look up the documents of these anchors; what an empty slot's index is does not matter."""
+    index_RA = index_RA.masked_fill(~keep_RA, 0)
+
+    def look_up(table_RT: Tensor) -> Tensor:
+        return table_RT.gather(1, index_RA).masked_fill(~keep_RA, 0)
+
+    return Anchors(
+        index_RA, keep_RA, look_up(batch.starts), look_up(batch.ends), look_up(batch.positions)
     )
