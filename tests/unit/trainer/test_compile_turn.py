@@ -1,0 +1,126 @@
+"""Processes of a node take turns: real processes, a real kernel lock."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from trainer.compiling import serial
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[3]
+HOLD_S = 0.4
+CHILD = """
+import contextlib, sys, time
+from pathlib import Path
+from trainer.compiling import serial
+
+directory, rank, hold = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+lock, serial.FIRST_WORD_S = sys.argv[4], float(sys.argv[5])
+if lock == "without":
+    serial._try = lambda file: True
+beats = []
+(directory / f"ready-{rank}").touch()
+while not (directory / "go").exists():
+    time.sleep(0.005)
+with serial.node_turn(directory, rank, lambda: beats.append(time.monotonic())) as waited:
+    begun = time.monotonic()
+    print("holding", flush=True)
+    time.sleep(hold)
+    ended = time.monotonic()
+print(begun, ended, waited, len(beats), flush=True)
+"""
+
+
+def start(directory: Path, rank: int, *, hold: float = HOLD_S, lock: str = "with", first_word: float = 10.0):
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(directory), str(rank), str(hold), lock, str(first_word)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def turns(directory: Path, ranks: int, lock: str) -> list[tuple[float, float, float, int]]:
+    """(begun, ended, waited, beats) of each process, in the order of their turns."""
+    children = [start(directory, rank, lock=lock) for rank in range(ranks)]
+    while len(list(directory.glob("ready-*"))) < ranks:
+        time.sleep(0.01)
+    (directory / "go").touch()
+    found = []
+    for child in children:
+        out, err = child.communicate(timeout=30)
+        assert child.returncode == 0, err
+        begun, ended, waited, beats = out.split()[1:]
+        found.append((float(begun), float(ended), float(waited), int(beats)))
+    return sorted(found)
+
+
+def overlaps(found: list[tuple[float, float, float, int]]) -> int:
+    return sum(later[0] < earlier[1] for earlier, later in pairwise(found))
+
+
+def test_no_two_processes_of_a_node_compile_at_the_same_time(tmp_path):
+    found = turns(tmp_path, 4, "with")
+    assert overlaps(found) == 0
+    # Who waits goes on beating, each half second.
+    for _, _, waited, beats in found:
+        assert int(waited / (serial.BEAT_S + serial.POLL_S)) <= beats <= waited / serial.BEAT_S + 1
+
+
+def test_without_the_lock_that_check_sees_them_overlap(tmp_path):
+    assert overlaps(turns(tmp_path, 4, "without")) == 3
+
+
+def test_a_holder_that_is_killed_gives_its_turn_up(tmp_path):
+    (tmp_path / "go").touch()
+    holder = start(tmp_path, 0, hold=60)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "holding\n"
+    waiting = start(tmp_path, 1, hold=0)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(1)
+    os.kill(holder.pid, signal.SIGKILL)
+    out, _ = waiting.communicate(timeout=10)
+    assert waiting.returncode == 0
+    assert float(out.split()[3]) > 0.5
+    holder.communicate()
+
+
+def test_who_waits_long_says_for_whom(tmp_path):
+    (tmp_path / "go").touch()
+    holder = start(tmp_path, 0, hold=1.5)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    waiting = start(tmp_path, 1, hold=0, first_word=0.3)
+    _, err = waiting.communicate(timeout=10)
+    assert err.count("\n") == 1
+    assert f"compile: rank 1 waits for rank 0, pid {holder.pid}, " in err
+    holder.communicate()
+
+
+def test_who_waits_briefly_says_nothing(tmp_path):
+    (tmp_path / "go").touch()
+    holder = start(tmp_path, 0, hold=0.5)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    waiting = start(tmp_path, 1, hold=0)
+    assert waiting.communicate(timeout=10)[1] == ""
+    assert holder.communicate()[1] == ""
+
+
+def test_a_turn_that_fails_is_given_up(tmp_path):
+    with pytest.raises(ValueError, match="no"), serial.node_turn(tmp_path, 0, lambda: None):
+        raise ValueError("no")
+    with contextlib.ExitStack() as stack:
+        assert stack.enter_context(serial.node_turn(tmp_path, 1, lambda: None)) < serial.POLL_S
