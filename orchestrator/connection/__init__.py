@@ -6,17 +6,20 @@ from orchestrator.connection.guest import GuestClient
 from orchestrator.connection.guestfile import Archive, GuestFile, build_guest, trainer_archive
 from orchestrator.connection.gueststream import GuestStream
 from orchestrator.connection.host import HostShell
+from orchestrator.connection.incoming import FarFile
 from orchestrator.connection.local import LocalShell
 from orchestrator.connection.opening import host_shell, open_shell
 from orchestrator.connection.pool import Connections, backoff
 from orchestrator.connection.shell import Result, Shell, Stream
 from orchestrator.connection.ssh import Login, ShellOptions
+from orchestrator.connection.transfer import list_files, pull_files, push_file, read_files, sha256_of
 
 __all__ = [
     "TMUX_SOCKET",
     "Archive",
     "Connections",
     "ContainerShell",
+    "FarFile",
     "GuestClient",
     "GuestFile",
     "GuestStream",
@@ -32,6 +35,11 @@ __all__ = [
     "build_guest",
     "dry_run_lines",
     "host_shell",
+    "list_files",
     "open_shell",
+    "pull_files",
+    "push_file",
+    "read_files",
+    "sha256_of",
     "trainer_archive",
 ]

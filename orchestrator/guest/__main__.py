@@ -16,6 +16,8 @@ VERBS = {
     "watch": "watch",
     "look": "look",
     "tail": "tail",
+    "pull": "pull",
+    "push": "push",
     "stop": "stop",
     "capture": "capture",
     "sizes": "space",

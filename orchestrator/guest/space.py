@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from orchestrator.guest.link import Link
 
 KEEP = 1
+# Costs minutes to make again and is of no other use: it goes only when it is named.
+CACHE = "compile-cache"
 
 Item = dict[str, Any]
 
@@ -28,9 +30,10 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         raise Refusal("bad_request", f'what: {what!r} must be "run" or "checkpoints"')
     if not isinstance(keep, int) or isinstance(keep, bool) or keep < 0:
         raise Refusal("bad_request", f"keep: {keep!r} must be a number of checkpoints, 0 or more")
+    with_cache = bool(request.get("cache"))
     if verb == "sizes":
         is_alive = bool(liveness.look(place, place.attempts()).pids)
-        link.send("sizes", {"items": _items(place, what, keep), "alive": is_alive})
+        link.send("sizes", {"items": _items(place, what, keep, with_cache=with_cache), "alive": is_alive})
         return
     held = lock.take(place.lock)
     try:
@@ -38,22 +41,26 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         if held is None or alive.pids or alive.supervisor:
             message = f'run "{place.name}" is alive; nothing was removed'
             raise Refusal("run_alive", message, "stop it first", pids=list(alive.pids))
-        items = [item for item in _items(place, what, keep) if not item.get("kept")]
+        found = _items(place, what, keep, with_cache=with_cache)
+        items = [item for item in found if not item.get("kept")]
         if what == "run":
             session.kill(place.name, place.path)
         for item in items:
-            _remove(Path(item["path"]))
+            _remove(Path(item["path"]), spare=[Path(each["path"]) for each in found if each.get("kept")])
     finally:
         if held is not None:
             os.close(held)
     link.send("removed", {"items": items, "bytes": sum(item["bytes"] for item in items)})
 
 
-def _items(place: paths.RunDir, what: str, keep: int) -> list[Item]:
+def _items(place: paths.RunDir, what: str, keep: int, *, with_cache: bool) -> list[Item]:
     directory = checkpoints.directory(place, files.read_json(place.path / "run.json"))
     if what == "checkpoints":
         return _checkpoint_items(directory, keep)
-    items: list[Item] = [{"path": str(place.path), "bytes": checkpoints.num_bytes(place.path)}]
+    cached = 0 if with_cache else checkpoints.num_bytes(place.path / CACHE)
+    items: list[Item] = [{"path": str(place.path), "bytes": checkpoints.num_bytes(place.path) - cached}]
+    if cached:
+        items.append({"path": str(place.path / CACHE), "bytes": cached, "kept": True})
     if directory.exists() and place.path not in directory.parents:
         # Somebody put it there on purpose; its checkpoints can be removed as such.
         items.append({"path": str(directory), "bytes": checkpoints.num_bytes(directory), "kept": True})
@@ -76,7 +83,16 @@ def _checkpoint_items(directory: Path, keep: int) -> list[Item]:
     ]
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, spare: list[Path]) -> None:
     """Remove a tree; a checkpoint loses its mark first, so that half of one is never taken for a whole."""
     (path / "COMPLETE").unlink(missing_ok=True)
-    shutil.rmtree(path)
+    if not any(kept.parent == path for kept in spare):
+        shutil.rmtree(path)
+        return
+    for child in path.iterdir():
+        if child in spare:
+            continue
+        if child.is_dir() and not child.is_symlink():
+            shutil.rmtree(child)
+        else:
+            child.unlink()
