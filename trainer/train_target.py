@@ -23,7 +23,8 @@ from safetensors.torch import save_file
 
 from trainer.console import say
 from trainer.corpus import Corpus, Source, read_corpus, stdlib_directory
-from trainer.target import TargetModel, TargetOutput, TargetShape, config_json
+from trainer.target.own import TargetModel, TargetOutput
+from trainer.target.own_files import EMBEDDED_SHAPE, config_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     corpus = read_corpus(stdlib_directory(options.stdlib), include_tests=options.include_tests)
     say(f"corpus: {len(corpus.train)} files, {corpus.train_bytes} bytes; {len(corpus.held_out)} held out")
-    model = TargetModel(TargetShape(), dropout=options.dropout).to(device)
+    model = TargetModel(EMBEDDED_SHAPE, dropout=options.dropout).to(device)
     _initialise(model)
     figures = _fit(model, corpus, options, device)
     _write(model, options, figures, corpus)

@@ -42,6 +42,11 @@ class Observation:
     last: Tensor | None
     """[R, T, D] what goes into the head, if it was asked for."""
 
+    def to(self, device: torch.device | str) -> Observation:
+        """The same on another device."""
+        last = None if self.last is None else self.last.to(device, non_blocking=True)
+        return Observation(self.taps.to(device, non_blocking=True), last)
+
 
 class Vocabulary(Protocol):
     """The target's frozen embedding and head, which the drafter shares."""

@@ -1,91 +1,84 @@
-"""The frozen target: a byte-level Qwen3 model with taps on its hidden states and a KV cache.
+"""The trainer's own target: a Qwen3 model with tied embeddings, taps on its hidden states and a KV cache.
 
-Tensor names are those of `Qwen3ForCausalLM`, so the asset loads there too.
-Shapes: B batch, T tokens run now, K keys (past and present), N heads, M key heads, H head dim, D model dim,
+Tensor names are those of `Qwen3ForCausalLM`, so its directory loads there too.
+Shapes: R rows, T tokens run now, K keys (past and present), N heads, M key heads, H head dim, D model dim,
 E = taps * D, V vocabulary.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import NamedTuple
+import copy
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from trainer.attention import dense_attention
-from trainer.errors import DataInvalid
-from trainer.layers import RMSNorm, SwiGLU, rope_table, rotate, split_heads
+from trainer.layers import AttentionProjections, RMSNorm, SwiGLU, rope_table
+from trainer.target.api import Observation
 
-EMBEDDED = Path(__file__).parent / "assets" / "target"
-MASK_TOKEN = 256
-"""The first id after the 256 bytes; ids 257 to 259 are unused."""
-VOCAB_SIZE = 260
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TargetShape:
-    """Qwen3's config.json keys, as far as this model uses them."""
-
-    vocab_size: int = VOCAB_SIZE
-    hidden_size: int = 256
-    intermediate_size: int = 512
-    num_hidden_layers: int = 8
-    num_attention_heads: int = 4
-    num_key_value_heads: int = 2
-    head_dim: int = 64
-    rms_norm_eps: float = 1e-6
-    rope_theta: float = 10000.0
-    max_position_embeddings: int = 1024
-
+    from trainer.batch import Batch
+    from trainer.target.api import TargetShape
 
 Cache = list[tuple[Tensor, Tensor]]
-"""Keys and values [B, M, K, H] of each layer."""
+"""Keys and values [R, M, K, H] of each layer."""
+Lengths = tuple[tuple[int, ...], ...]
+"""Lengths of the documents of each row, in order, as `Batch.lengths`."""
 
 
 class TargetOutput(NamedTuple):
-    """Logits [B, T, V] for the next token, taps [B, T, E] side by side, and the cache of all keys."""
+    """Logits [R, T, V] for the next token, taps [R, T, E] side by side, and the cache of all keys."""
 
     logits: Tensor
     taps: Tensor
     cache: Cache
 
 
-class TargetAttention(nn.Module):
-    """Grouped-query attention with QK-norm and rotary positions."""
+def _attend(q_RNTH: Tensor, k_RMKH: Tensor, v_RMKH: Tensor, mask: Tensor | None) -> Tensor:
+    """PyTorch's SDPA, which a GPU runs fused: without a mask causal, or over all keys if some are past."""
+    causal = mask is None and q_RNTH.shape[2] == k_RMKH.shape[2]
+    return F.scaled_dot_product_attention(
+        q_RNTH, k_RMKH, v_RMKH, attn_mask=mask, is_causal=causal, enable_gqa=True
+    )
 
-    def __init__(self, shape: TargetShape) -> None:
-        super().__init__()
-        width, head_dim = shape.hidden_size, shape.head_dim
-        self.head_dim = head_dim
-        self.q_proj = nn.Linear(width, shape.num_attention_heads * head_dim, bias=False)
-        self.k_proj = nn.Linear(width, shape.num_key_value_heads * head_dim, bias=False)
-        self.v_proj = nn.Linear(width, shape.num_key_value_heads * head_dim, bias=False)
-        self.o_proj = nn.Linear(shape.num_attention_heads * head_dim, width, bias=False)
-        self.q_norm = RMSNorm(head_dim, shape.rms_norm_eps)
-        self.k_norm = RMSNorm(head_dim, shape.rms_norm_eps)
+
+def _attend_by_document(q_RNTH: Tensor, k_RMTH: Tensor, v_RMTH: Tensor, lengths: Lengths) -> Tensor:
+    """Causal attention within each document alone.
+
+    Where a row holds one document or none, plain causal attention is that already: padding comes last.
+    """
+    if max(len(row) for row in lengths) <= 1:
+        return _attend(q_RNTH, k_RMTH, v_RMTH, None)
+    out_RNTH = torch.zeros_like(q_RNTH)
+    for index, row in enumerate(lengths):
+        start = 0
+        for length in row:
+            part = (slice(index, index + 1), slice(None), slice(start, start + length))
+            out_RNTH[part] = _attend(q_RNTH[part], k_RMTH[part], v_RMTH[part], None)
+            start += length
+    return out_RNTH
+
+
+class TargetAttention(AttentionProjections):
+    """Causal attention over past and present, or within each document of a row."""
 
     def forward(
         self,
-        x_BTD: Tensor,
+        x_RTD: Tensor,
         rope: tuple[Tensor, Tensor],
-        mask_B1TK: Tensor | None,
+        mask: Tensor | Lengths | None,
         past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """Attended [B, T, D], and the keys and values [B, M, K, H] of past and present."""
-        q = rotate(self.q_norm(split_heads(self.q_proj(x_BTD), self.head_dim)).transpose(1, 2), *rope)
-        k = rotate(self.k_norm(split_heads(self.k_proj(x_BTD), self.head_dim)).transpose(1, 2), *rope)
-        v = split_heads(self.v_proj(x_BTD), self.head_dim).transpose(1, 2)
+        """Attended [R, T, D], and the keys and values [R, M, K, H] of past and present."""
+        q = self.queries(x_RTD, *rope)
+        k, v = self.keys_values(x_RTD, *rope)
         if past is not None:
             k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        out = dense_attention(q, k, v, mask_B1TK)
-        return self.o_proj(out.transpose(1, 2).flatten(2)), (k, v)
+        out = _attend_by_document(q, k, v, mask) if isinstance(mask, tuple) else _attend(q, k, v, mask)
+        return self.output(out), (k, v)
 
 
 class TargetLayer(nn.Module):
@@ -93,7 +86,8 @@ class TargetLayer(nn.Module):
 
     def __init__(self, shape: TargetShape, dropout: float) -> None:
         super().__init__()
-        self.self_attn = TargetAttention(shape)
+        heads = (shape.num_attention_heads, shape.num_key_value_heads, shape.head_dim)
+        self.self_attn = TargetAttention(shape.hidden_size, *heads, shape.rms_norm_eps)
         self.mlp = SwiGLU(shape.hidden_size, shape.intermediate_size)
         self.input_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
         self.post_attention_layernorm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
@@ -101,20 +95,20 @@ class TargetLayer(nn.Module):
 
     def forward(
         self,
-        x_BTD: Tensor,
+        x_RTD: Tensor,
         rope: tuple[Tensor, Tensor],
-        mask_B1TK: Tensor | None,
+        mask: Tensor | Lengths | None,
         past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """[B, T, D] to [B, T, D], and the keys and values as attention returns them."""
-        attended, kv = self.self_attn(self.input_layernorm(x_BTD), rope, mask_B1TK, past)
-        x_BTD = x_BTD + F.dropout(attended, self.dropout, self.training)
-        mixed = self.mlp(self.post_attention_layernorm(x_BTD))
-        return x_BTD + F.dropout(mixed, self.dropout, self.training), kv
+        """[R, T, D] to [R, T, D], and the keys and values as attention returns them."""
+        attended, kv = self.self_attn(self.input_layernorm(x_RTD), rope, mask, past)
+        x_RTD = x_RTD + F.dropout(attended, self.dropout, self.training)
+        mixed = self.mlp(self.post_attention_layernorm(x_RTD))
+        return x_RTD + F.dropout(mixed, self.dropout, self.training), kv
 
 
 class TargetModel(nn.Module):
-    """Embedding, layers, norm; the embedding is the output head too."""
+    """Embedding, layers, norm; the embedding is the output head too. An `api.Target`."""
 
     def __init__(self, shape: TargetShape, dropout: float = 0.0) -> None:
         super().__init__()
@@ -122,99 +116,132 @@ class TargetModel(nn.Module):
         self.embed_tokens = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.layers = nn.ModuleList(TargetLayer(shape, dropout) for _ in range(shape.num_hidden_layers))
         self.norm = RMSNorm(shape.hidden_size, shape.rms_norm_eps)
+        self._exact: list[TargetModel] = []  # in a list, so that it is no submodule
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.embed_tokens.weight.device
+
+    @property
+    def embedding(self) -> Tensor:
+        """[V, D]."""
+        return self.embed_tokens.weight
+
+    @property
+    def head(self) -> Tensor:
+        """[V, D], the embedding again."""
+        return self.embed_tokens.weight
 
     def forward(
         self,
-        tokens_BT: Tensor,
+        tokens_RT: Tensor,
         *,
-        positions_BT: Tensor | None = None,
-        mask_B1TK: Tensor | None = None,
+        positions_RT: Tensor | None = None,
+        mask: Tensor | Lengths | None = None,
         past: Cache | None = None,
-        tap_layers: tuple[int, ...] = (),
+        tap_layers: Sequence[int] = (),
     ) -> TargetOutput:
         """Run tokens at their positions (0.. if not given) after the cached past; causally without a mask.
 
-        `tap_layers` are 0-based; a tap is the hidden state after that layer.
+        `mask` is a boolean one [R or 1, 1, T, K], or the lengths of documents that do not see each other; a
+        lone token after a past needs none. `tap_layers` are 0-based; a tap is the hidden state after that
+        layer.
         """
-        x_BTD, taps, cache = self._run(
-            tokens_BT, positions_BT, mask_B1TK, past, tap_layers, self.shape.num_hidden_layers
+        x_RTD, taps_RTE, cache = self.run_layers(
+            tokens_RT, positions_RT, mask, past, tap_layers, self.shape.num_hidden_layers
         )
-        return TargetOutput(self.head(self.norm(x_BTD)), torch.cat([x_BTD[..., :0], *taps], dim=-1), cache)
+        return TargetOutput(F.linear(self.norm(x_RTD), self.head), taps_RTE, cache)
 
-    def taps(self, tokens_BT: Tensor, tap_layers: tuple[int, ...]) -> Tensor:
-        """The tapped hidden states [B, T, E] alone, without running the layers above the last tap."""
-        _, taps, _ = self._run(tokens_BT, None, None, None, tap_layers, 1 + max(tap_layers))
-        return torch.cat(taps, dim=-1)
-
-    def _run(
+    def run_layers(
         self,
-        tokens_BT: Tensor,
-        positions_BT: Tensor | None,
-        mask_B1TK: Tensor | None,
+        tokens_RT: Tensor,
+        positions_RT: Tensor | None,
+        mask: Tensor | Lengths | None,
         past: Cache | None,
-        tap_layers: tuple[int, ...],
+        tap_layers: Sequence[int],
         num_layers: int,
-    ) -> tuple[Tensor, list[Tensor], Cache]:
-        if positions_BT is None:
-            positions_BT = torch.arange(tokens_BT.shape[1], device=tokens_BT.device)[None]
-        x_BTD = self.embed_tokens(tokens_BT)
-        rope = rope_table(positions_BT, self.shape.head_dim, self.shape.rope_theta, x_BTD.dtype)
+    ) -> tuple[Tensor, Tensor, Cache]:
+        """Hidden states [R, T, D] after the first `num_layers`, taps [R, T, E], and the cache of those."""
+        if positions_RT is None:
+            positions_RT = torch.arange(tokens_RT.shape[1], device=tokens_RT.device)[None]
+        x_RTD: Tensor = self.embed_tokens(tokens_RT)
+        rope = rope_table(positions_RT, self.shape.head_dim, self.shape.rope_theta, x_RTD.dtype)
         cache: Cache = []
-        taps: list[Tensor] = []
+        taps: dict[int, Tensor] = {}
         for index in range(num_layers):
-            x_BTD, kv = self.layers[index](x_BTD, rope, mask_B1TK, None if past is None else past[index])
+            x_RTD, kv = self.layers[index](x_RTD, rope, mask, None if past is None else past[index])
             cache.append(kv)
             if index in tap_layers:
-                taps.append(x_BTD)
-        return x_BTD, taps, cache
+                taps[index] = x_RTD
+        taps_RTE = torch.cat([x_RTD[..., :0], *(taps[layer] for layer in tap_layers)], dim=-1)
+        return x_RTD, taps_RTE, cache
 
-    def head(self, hidden_BTD: Tensor) -> Tensor:
-        """Logits [B, T, V] of hidden states that went through a final norm."""
-        return F.linear(hidden_BTD, self.embed_tokens.weight)
+    @torch.no_grad()
+    def observe(self, batch: Batch, tap_layers: Sequence[int], *, last: bool) -> Observation:
+        """Run documents, none of which sees another, no further up than is asked for."""
+        return self.read(batch, tap_layers, last=last)[0]
 
+    @torch.no_grad()
+    def read(self, batch: Batch, tap_layers: Sequence[int], *, last: bool) -> tuple[Observation, Cache]:
+        """The same with the keys and values of the layers that ran."""
+        num_layers = self.shape.num_hidden_layers if last else 1 + max(tap_layers)
+        x_RTD, taps_RTE, cache = self.run_layers(
+            batch.tokens, batch.positions, batch.lengths, None, tap_layers, num_layers
+        )
+        padding_RT1 = (batch.starts == batch.tokens.shape[1])[..., None]
+        hidden = self.norm(x_RTD).masked_fill(padding_RT1, 0) if last else None
+        return Observation(taps_RTE.masked_fill(padding_RT1, 0), hidden), cache
 
-def config_json(shape: TargetShape) -> dict[str, object]:
-    """The target's config.json, as transformers reads it."""
-    return {
-        "architectures": ["Qwen3ForCausalLM"],
-        "model_type": "qwen3",
-        **asdict(shape),
-        "rope_parameters": {"rope_type": "default", "rope_theta": shape.rope_theta},
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "tie_word_embeddings": True,
-        "mask_token_id": MASK_TOKEN,
-        "dtype": "bfloat16",
-    }
+    def session(self, tap_layers: Sequence[int], *, exact: bool = False) -> OwnSession:
+        """Begin a sequence."""
+        return OwnSession(self.in_float64() if exact else self, tap_layers)
 
-
-def target_directory(configured: str) -> Path:
-    """The folder meant by `target.path`."""
-    return EMBEDDED if configured == "embedded" else Path(configured)
-
-
-def target_sha256(configured: str) -> str:
-    """sha256 of the target's weights."""
-    return hashlib.sha256((target_directory(configured) / "model.safetensors").read_bytes()).hexdigest()
+    def in_float64(self) -> TargetModel:
+        """A copy for decoding, made once."""
+        if not self._exact:
+            self._exact.append(copy.deepcopy(self).double())
+        return self._exact[0]
 
 
-def load_target(configured: str) -> TargetModel:
-    """Read a frozen target, in float32 and without gradients, from its directory or the embedded asset.
+class OwnSession:
+    """One sequence on a `TargetModel`; an `api.Session`."""
 
-    Raises:
-        DataInvalid: a file is missing or is not this model's.
-    """
-    directory = target_directory(configured)
-    try:
-        table = json.loads((directory / "config.json").read_text())
-        shape = TargetShape(**{name: table[name] for name in TargetShape.__dataclass_fields__})
-        tensors = load_file(directory / "model.safetensors")
-        model = TargetModel(shape)
-        prefix = "model."
-        model.load_state_dict({name.removeprefix(prefix): value.float() for name, value in tensors.items()})
-    except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataInvalid(
-            f"target {directory}: {reason}; give a target that trainer.train_target made"
-        ) from error
+    def __init__(self, model: TargetModel, tap_layers: Sequence[int]) -> None:
+        self._model = model
+        self._tap_layers = tuple(tap_layers)
+        self._cache: Cache | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens whose keys are in the cache."""
+        return 0 if self._cache is None else self._cache[0][0].shape[2]
+
+    @torch.no_grad()
+    def run(self, tokens: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Append tokens; logits [M, V] for the token after each, and taps [M, E]."""
+        device = self._model.device
+        keys = torch.arange(self.length + len(tokens), device=device)
+        positions = keys[self.length :]
+        # A first run is causal, and a lone token sees all keys: neither pays for a mask.
+        plain = self.length == 0 or len(tokens) == 1
+        mask = None if plain else (keys <= positions[:, None])[None, None]
+        output = self._model(
+            torch.tensor([list(tokens)], device=device),
+            positions_RT=positions[None],
+            mask=mask,
+            past=self._cache,
+            tap_layers=self._tap_layers,
+        )
+        self._cache = output.cache
+        return output.logits[0], output.taps[0]
+
+    def truncate(self, length: int) -> None:
+        """Forget all but the first `length` tokens."""
+        if self._cache is not None:
+            self._cache = [(keys[:, :, :length], values[:, :, :length]) for keys, values in self._cache]
+
+
+def frozen(model: TargetModel) -> TargetModel:
+    """Without dropout and gradients."""
     return model.eval().requires_grad_(requires_grad=False)

@@ -1,0 +1,120 @@
+from typing import Any
+
+import pytest
+import torch
+
+from trainer.batch import Document, pack
+from trainer.target.api import TargetShape
+from trainer.target.own import TargetModel, frozen
+
+pytestmark = pytest.mark.torch
+
+SHAPE = TargetShape(
+    vocab_size=260,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=6,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    rms_norm_eps=1e-6,
+    rope_theta=10000.0,
+    max_position_embeddings=1024,
+)
+TAPS = (3, 1)
+
+
+def document(length: int, seed: int) -> Document:
+    tokens = torch.randint(0, 256, (length,), generator=torch.Generator().manual_seed(seed))
+    return Document(tokens, torch.ones(length, dtype=torch.bool))
+
+
+@pytest.fixture(scope="module")
+def target():
+    torch.manual_seed(0)
+    model = TargetModel(SHAPE)
+    for parameter in model.parameters():
+        if parameter.ndim == 2:
+            torch.nn.init.normal_(parameter, std=0.3)
+    return frozen(model)
+
+
+def alone(target: TargetModel, item: Document) -> tuple[torch.Tensor, torch.Tensor]:
+    seen = target.observe(pack([[item]], len(item.tokens)), TAPS, last=True)
+    assert seen.last is not None
+    return seen.taps[0], seen.last[0]
+
+
+def test_documents_of_a_row_are_seen_as_each_by_itself(target):
+    first, second, third = document(13, 1), document(9, 2), document(20, 3)
+    seen = target.observe(pack([[first, second], [third]], 24), TAPS, last=True)
+    for row, start, item in ((0, 0, first), (0, 13, second), (1, 0, third)):
+        part = slice(start, start + len(item.tokens))
+        taps, last = alone(target, item)
+        torch.testing.assert_close(seen.taps[row, part], taps, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(seen.last[row, part], last, rtol=1e-4, atol=1e-4)
+
+
+def test_padding_is_zero_and_changes_nothing(target):
+    item = document(13, 1)
+    seen = target.observe(pack([[item], []], 24), TAPS, last=True)
+    torch.testing.assert_close(seen.taps[0, :13], alone(target, item)[0], rtol=1e-4, atol=1e-4)
+    assert not seen.taps[0, 13:].any()
+    assert not seen.last[0, 13:].any()
+    assert not seen.taps[1].any()
+
+
+def test_a_document_after_another_is_not_what_it_would_be_without_isolation(target):
+    first, second = document(13, 1), document(9, 2)
+    joined = Document(torch.cat((first.tokens, second.tokens)), torch.ones(22, dtype=torch.bool))
+    seen = target.observe(pack([[first, second]], 22), TAPS, last=False)
+    assert not torch.allclose(seen.taps[0, 13:], alone(target, joined)[0][13:])
+
+
+def test_taps_are_in_the_order_asked_for_and_are_the_whole_run_s(target):
+    item = document(11, 4)
+    output = target(item.tokens[None], tap_layers=(1, 3))
+    seen = target.observe(pack([[item]], 11), TAPS, last=True)
+    assert torch.equal(seen.taps[0, :, 32:], output.taps[0, :, :32])
+    assert torch.equal(seen.taps[0, :, :32], output.taps[0, :, 32:])
+    torch.testing.assert_close(seen.last @ target.head.T, output.logits)
+
+
+def test_without_the_last_the_layers_above_the_highest_tap_do_not_run(target):
+    ran = []
+    handles = [
+        layer.register_forward_hook(lambda *_, index=index: ran.append(index))
+        for index, layer in enumerate(target.layers)
+    ]
+    item = document(11, 4)
+    seen = target.observe(pack([[item]], 11), TAPS, last=False)
+    for handle in handles:
+        handle.remove()
+    assert ran == [0, 1, 2, 3]
+    assert seen.last is None
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_session_that_goes_back_and_forth_gives_what_one_run_gives(target, exact):
+    tokens = document(20, 5).tokens.tolist()
+    whole_logits, whole_taps = target.session(TAPS, exact=exact).run(tokens)
+    session = target.session(TAPS, exact=exact)
+    first, _ = session.run(tokens[:7])
+    session.run([*tokens[7:12], 1, 2, 3])
+    session.truncate(12)
+    one, one_taps = session.run(tokens[12:13])
+    assert session.length == 13
+    session.truncate(9)
+    rest, rest_taps = session.run(tokens[9:])
+    close: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-11} if exact else {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(first, whole_logits[:7], **close)
+    torch.testing.assert_close(one, whole_logits[12:13], **close)
+    torch.testing.assert_close(one_taps, whole_taps[12:13], **close)
+    torch.testing.assert_close(rest, whole_logits[9:], **close)
+    torch.testing.assert_close(rest_taps, whole_taps[9:], **close)
+    assert whole_logits.dtype == (torch.float64 if exact else torch.float32)
+
+
+def test_the_float64_copy_is_no_part_of_the_model(target):
+    target.session(TAPS, exact=True)
+    assert len(target.state_dict()) == 2 + 11 * 6
