@@ -1,0 +1,1 @@
+"""Ranks: who they are, which micro-batches each takes, how they talk, and how they end together."""

@@ -1,0 +1,232 @@
+"""Hidden states from target ranks to drafter ranks, pulled by the drafters.
+
+A drafter posts the receive of micro-batch m on the group that it shares with target m % T, then asks that
+target for m by a small message over the control group. The target answers requests as they arrive. So what
+is skipped, rolled back, evaluated or stopped is decided by the drafters alone.
+
+It cannot deadlock. On each pair's group both sides issue their operations in the order of that drafter's
+requests: the drafter posts before it asks, and the target sends in the order of asking (messages of one
+sender keep their order). Every send therefore meets a receive that is already posted, and depends on nothing
+but the target's own work. Pairs have groups of their own, so no send waits behind another pair's. Control
+messages are sent without waiting, since gloo holds a sender until the receiver listens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch import distributed as dist
+
+from trainer.target.api import Observation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from torch.distributed import ProcessGroup, Work
+
+    from trainer.parallel.group import Group
+    from trainer.parallel.schedule import Schedule
+
+MESSAGE = 5
+REPLY_TAG = 1
+SENDS_IN_FLIGHT = 2
+
+
+class Kind(IntEnum):
+    """What a drafter asks for."""
+
+    OBSERVE = 0
+    EVALUATE = 1
+    BYE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The shape of a micro-batch's observation: taps [R, T, E] and, unless its width is 0, last [R, T, D]."""
+
+    rows: int
+    tokens: int
+    taps_width: int
+    last_width: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    observation: Observation
+    works: tuple[Work, ...]
+
+
+class Remote:
+    """A drafter's side. Every micro-batch asked for is received, even if nobody wants it any more."""
+
+    def __init__(
+        self, group: Group, schedule: Schedule, layout: Callable[[int], Layout], dtype: torch.dtype
+    ) -> None:
+        self._group = group
+        self._schedule = schedule
+        self._layout = layout
+        self._dtype = dtype
+        self._pending: dict[int, _Pending] = {}
+
+    def request(self, micro_batch: int) -> None:
+        """Ask for a micro-batch, unless it is on its way already."""
+        if micro_batch in self._pending:
+            return
+        layout = self._layout(micro_batch)
+        target = self._target(micro_batch)
+        taps = self._empty(layout, layout.taps_width)
+        last = self._empty(layout, layout.last_width) if layout.last_width else None
+        pair = self._group.pairs[target, self._group.topology.rank]
+        works = [_irecv(taps, target, pair)]
+        if last is not None:
+            works.append(_irecv(last, target, pair))
+        sizes = (taps.numel(), 0 if last is None else last.numel())
+        works.append(self._ask(target, Kind.OBSERVE, micro_batch, *sizes))
+        self._pending[micro_batch] = _Pending(Observation(taps, last), tuple(works))
+
+    def fetch(self, micro_batch: int, ahead: Iterable[int] = ()) -> Observation:
+        """Receive a micro-batch, with those of `ahead` asked for before it is waited for."""
+        for each in (micro_batch, *ahead):
+            self.request(each)
+        pending = self._pending.pop(micro_batch)
+        for work in pending.works:
+            work.wait()
+        return pending.observation
+
+    def discard(self) -> None:
+        """Receive and forget what is on its way: before a rollback, and before the end."""
+        for micro_batch in list(self._pending):
+            self.fetch(micro_batch)
+
+    def evaluate(self, step: int, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Let target 0 evaluate these weights, sent in the order of their names; the leader alone asks.
+
+        `step` is any number that the evaluator understands. Returns what its callback returned.
+        """
+        target = self._group.topology.target_rank(0)
+        asked = self._ask(target, Kind.EVALUATE, step, sum(t.numel() for t in state.values()))
+        pair = self._group.pairs[target, self._group.topology.rank]
+        for name in sorted(state):
+            dist.send(state[name].to(self._group.device).contiguous(), target, group=pair)
+        asked.wait()
+        size = torch.zeros(1, dtype=torch.long)
+        dist.recv(size, target, group=self._group.control, tag=REPLY_TAG)
+        text = torch.empty(int(size), dtype=torch.uint8)
+        dist.recv(text, target, group=self._group.control, tag=REPLY_TAG)
+        answer: dict[str, Any] = json.loads(bytes(text.tolist()))
+        return answer
+
+    def bye(self) -> None:
+        """Release the targets; nothing can be asked afterwards."""
+        self.discard()
+        topology = self._group.topology
+        asked = [self._ask(topology.target_rank(index), Kind.BYE, 0) for index in range(topology.num_targets)]
+        for work in asked:
+            work.wait()
+
+    def _target(self, micro_batch: int) -> int:
+        return self._group.topology.target_rank(self._schedule.target_of(micro_batch))
+
+    def _empty(self, layout: Layout, width: int) -> Tensor:
+        return torch.empty(layout.rows, layout.tokens, width, dtype=self._dtype, device=self._group.device)
+
+    def _ask(self, target: int, kind: Kind, number: int, *sizes: int) -> Work:
+        message = torch.zeros(MESSAGE, dtype=torch.long)
+        message[: 3 + len(sizes)] = torch.tensor([kind, number, self._group.topology.rank, *sizes])
+        return _isend(message, target, self._group.control)
+
+
+class Server:
+    """A target's side."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._sends: deque[tuple[Work, Tensor]] = deque()
+
+    def serve(
+        self,
+        make: Callable[[int], Observation],
+        evaluate: Callable[[int], dict[str, Any]] | None = None,
+        state: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Answer until every drafter has said bye.
+
+        `make(m)` computes a micro-batch; its send overlaps the next one's computing. `evaluate(step)` is
+        called once the leader's weights have been received into the tensors of `state`.
+
+        Raises:
+            ValueError: a drafter expects another shape than was made.
+        """
+        left = self._group.topology.num_drafters
+        message = torch.zeros(MESSAGE, dtype=torch.long)
+        while left:
+            dist.recv(message, group=self._group.control)
+            kind, number, drafter, *sizes = message.tolist()
+            if kind == Kind.OBSERVE:
+                self._send(make(number), number, drafter, sizes)
+            elif kind == Kind.EVALUATE:
+                self._evaluate(number, drafter, sizes[0], evaluate, state or {})
+            else:
+                left -= 1
+        self._settle(0)
+
+    def _send(self, made: Observation, micro_batch: int, drafter: int, sizes: list[int]) -> None:
+        sent = (made.taps.numel(), 0 if made.last is None or not sizes[1] else made.last.numel())
+        if sent != tuple(sizes):
+            raise ValueError(
+                f"micro-batch {micro_batch}: target rank {self._group.topology.rank} made {sent} numbers, "
+                f"drafter rank {drafter} expects {tuple(sizes)}"
+            )
+        self._settle(2 * (SENDS_IN_FLIGHT - 1))
+        pair = self._group.pairs[self._group.topology.rank, drafter]
+        for tensor in (made.taps, made.last if sizes[1] else None):
+            if tensor is not None:
+                whole = tensor.contiguous()
+                self._sends.append((_isend(whole, drafter, pair), whole))
+
+    def _settle(self, allowed: int) -> None:
+        # Under NCCL waiting only orders the stream: the memory is reused after the send, the host goes on.
+        while len(self._sends) > allowed:
+            self._sends.popleft()[0].wait()
+
+    def _evaluate(
+        self,
+        step: int,
+        drafter: int,
+        size: int,
+        evaluate: Callable[[int], dict[str, Any]] | None,
+        state: Mapping[str, Tensor],
+    ) -> None:
+        expected = sum(tensor.numel() for tensor in state.values())
+        if evaluate is None or expected != size:
+            raise ValueError(
+                f"evaluation: drafter rank {drafter} sends {size} numbers, target rank "
+                f"{self._group.topology.rank} {f'expects {expected}' if evaluate else 'does not evaluate'}"
+            )
+        pair = self._group.pairs[self._group.topology.rank, drafter]
+        for name in sorted(state):
+            received = torch.empty_like(state[name], memory_format=torch.contiguous_format)
+            dist.recv(received, drafter, group=pair)
+            with torch.no_grad():
+                state[name].copy_(received)
+        text = torch.tensor(list(json.dumps(evaluate(step)).encode()), dtype=torch.uint8)
+        dist.send(torch.tensor([len(text)]), drafter, group=self._group.control, tag=REPLY_TAG)
+        dist.send(text, drafter, group=self._group.control, tag=REPLY_TAG)
+
+
+def _isend(tensor: Tensor, to: int, group: ProcessGroup | None) -> Work:
+    work = dist.isend(tensor, to, group=group)
+    assert work is not None  # only for a rank outside the group
+    return work
+
+
+def _irecv(tensor: Tensor, source: int, group: ProcessGroup | None) -> Work:
+    work = dist.irecv(tensor, source, group=group)
+    assert work is not None  # only for a rank outside the group
+    return work

@@ -1,0 +1,101 @@
+"""One drafter on several ranks: whole on each (DDP), or shared out among them (FSDP2).
+
+Either way gradients are the mean over the drafters, reduced in float32. Hooks sit on modules, so whatever is
+compiled inside a layer's forward sees plain tensors.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainer.config import ParallelConfig
+    from trainer.parallel.group import Group
+
+BYTES_A_PARAMETER = 16
+"""float32 weight, gradient and AdamW's two moments."""
+REPLICA_SHARE = 0.5
+
+
+def shard_mode(num_parameters: int, memory_bytes: int | None, config: ParallelConfig) -> str:
+    """`replicate` or `full`: `auto` shares out what as a replica would fill over half of the memory."""
+    if config.shard != "auto":
+        return config.shard
+    is_large = memory_bytes is not None and num_parameters * BYTES_A_PARAMETER > REPLICA_SHARE * memory_bytes
+    return "full" if is_large else "replicate"
+
+
+def wrap(draft: nn.Module, group: Group, config: ParallelConfig, compute_dtype: torch.dtype) -> nn.Module:
+    """Return what is called instead of `draft`; with one drafter that is `draft` itself.
+
+    Its parameters must be equal on all drafters. Sharding changes `draft` in place: make the optimizer
+    afterwards, from the parameters of what is returned. `draft.layers` are sharded one by one.
+    """
+    if group.drafters is None or group.topology.num_drafters == 1:
+        return draft
+    memory = _memory(group.device)
+    if shard_mode(sum(p.numel() for p in draft.parameters()), memory, config) == "replicate":
+        return DistributedDataParallel(
+            draft,
+            device_ids=[group.device] if group.device.type == "cuda" else None,
+            process_group=group.drafters,
+            gradient_as_bucket_view=True,
+        )
+    mesh = DeviceMesh.from_group(group.drafters, group.device.type)
+    # Inputs as they are: rotary tables stay float32.
+    policy = MixedPrecisionPolicy(
+        param_dtype=compute_dtype, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    for layer in cast("Iterable[nn.Module]", draft.layers):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(draft, mesh=mesh, mp_policy=policy)
+    return draft
+
+
+def unwrap(wrapped: nn.Module) -> nn.Module:
+    """Return the drafter inside; a sharded one is its own wrapper."""
+    return cast("nn.Module", wrapped.module) if isinstance(wrapped, DistributedDataParallel) else wrapped
+
+
+def accumulate(wrapped: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
+    """Context of a micro-batch's forward and backward: gradients are reduced only in the `last` of a step."""
+    if isinstance(wrapped, DistributedDataParallel) and not last:
+        return cast("AbstractContextManager[Any]", wrapped.no_sync())
+    if isinstance(wrapped, FSDPModule):
+        wrapped.set_requires_gradient_sync(last)
+    return nullcontext()
+
+
+def clip_gradients(wrapped: nn.Module, limit: float) -> Tensor:
+    """Clip to a norm over all drafters; return the norm before, a plain scalar, equal on each of them."""
+    norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), limit)
+    return _whole(norm)
+
+
+def full_state(wrapped: nn.Module) -> dict[str, Tensor]:
+    """All parameters, whole, by the drafter's own names, on the device. All drafters call it."""
+    return dict(iterate_full(wrapped))
+
+
+def iterate_full(wrapped: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The same one at a time, so that only one is whole at once. All drafters go through all of it."""
+    for name, parameter in unwrap(wrapped).named_parameters():
+        yield name, _whole(parameter.detach())
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def _memory(device: torch.device) -> int | None:
+    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
