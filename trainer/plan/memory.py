@@ -1,0 +1,223 @@
+"""The memory that a rank's worst step takes, item by item.
+
+A forecast counts what the trainer's own code asks for when each draft layer is compiled by itself. It is an
+upper estimate: a compiler may compute again what is counted here as saved. The allocator's fragmentation is
+not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trainer.plan.dims import (
+    FLOAT32,
+    Dims,
+    dims_of,
+    draft_matrices,
+    draft_parameters,
+    layer_matrices,
+    target_parameters,
+)
+from trainer.plan.result import GIB, Forecast, Item, Rank
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trainer.config import Config
+    from trainer.target.api import TargetShape
+
+CONTEXT_BYTES = GIB
+"""A GPU's context, the libraries' workspaces and the collectives' buffers."""
+OBSERVATIONS = {"colocated": (1, 1), "split": (2, 3), "cached": (1, 1)}
+"""Micro-batches whose hidden states a drafter and a target rank hold: a split's are sent ahead."""
+
+# What one layer saves for its backward: name, shape. All in the arithmetic's type.
+SAVED = (
+    ("x", "R Q D"),
+    ("x, normed", "R Q D"),
+    ("q, projected", "R Q N H"),
+    ("q, normed and rotated", "R Q N H"),
+    ("k, projected", "R K M H"),
+    ("k, normed and rotated", "R K M H"),
+    ("v", "R K M H"),
+    ("attention's output", "R Q N H"),
+    ("x, attended", "R Q D"),
+    ("x, attended and normed", "R Q D"),
+    ("gate", "R Q F"),
+    ("up", "R Q F"),
+    ("silu(gate) * up", "R Q F"),
+)
+
+
+def forecast(
+    config: Config,
+    shape: TargetShape,
+    drafters: int = 1,
+    *,
+    memory_bytes: int = 0,
+    target_parameters: int | None = None,
+) -> Forecast:
+    """What the worst step takes. `auto` device and type are read as a GPU and bfloat16.
+
+    `memory_bytes` is the device's, for parallel.shard = auto; 0 takes compute.memory_limit_bytes.
+    `target_parameters` is the target's own count where it is not the dense model of its shape.
+    """
+    dims = dims_of(config, shape)
+    memory_bytes = memory_bytes or config.compute.memory_limit_bytes
+    shared = drafters if shards(config, dims, drafters, memory_bytes) else 1
+    target = _target_weights(dims, shape, target_parameters)
+    drafter = _resident(dims, drafters, shared)
+    held, sent = OBSERVATIONS[config.parallel.placement]
+    if config.parallel.placement == "colocated":
+        resident = [*drafter, target, *_observations(config, dims, 1)]
+        moments = {"target's forward": _target_forward(dims, shape), **_moments(config, dims)}
+        ranks = [_most("colocated", resident, moments)]
+    else:
+        vocabulary = _item(dims, "target's embedding and head", "V D", dims.c, 2)
+        resident = [*drafter, vocabulary, *_observations(config, dims, held)]
+        ranks = [_most("drafter", resident, _moments(config, dims))]
+        resident = [target, *_observations(config, dims, sent), _context(dims)]
+        ranks.append(_most("target", resident, {"target's forward": _target_forward(dims, shape)}))
+    elsewhere = _elsewhere(config, dims)
+    return Forecast(config, shape, drafters, memory_bytes, target_parameters, tuple(ranks), elsewhere)
+
+
+def shards(config: Config, dims: Dims, drafters: int, memory_bytes: int) -> bool:
+    """Whether drafters share weights and optimizer state out: FSDP2 rather than DDP.
+
+    `auto` does where a replica's parameters, gradients and moments fill more than half of the memory.
+    """
+    if drafters == 1 or config.parallel.shard == "replicate":
+        return False
+    replica = (4 + 1) * FLOAT32 * draft_parameters(dims)
+    return config.parallel.shard == "full" or 0 < memory_bytes < 2 * replica
+
+
+def _most(role: str, resident: Iterable[Item], moments: dict[str, list[Item]]) -> Rank:
+    name, items = max(moments.items(), key=lambda pair: sum(item.bytes for item in pair[1]))
+    return Rank(role, name, (*resident, *items))
+
+
+def _item(dims: Dims, name: str, letters: str, size: int, count: int = 1) -> Item:
+    """`count` tensors whose dimensions are letters of Dims, `size` bytes a number."""
+    values = [getattr(dims, letter) for letter in letters.split()]
+    numbers = " x ".join(f"{value:,}" for value in values)
+    times = f"{count} x " if count > 1 else ""
+    formula = f"{times}{'*'.join(letters.split())} = {times}{numbers}, {size} bytes each"
+    return Item(name, count * size * math.prod(values), formula)
+
+
+def _context(dims: Dims) -> Item:
+    return Item("GPU context and workspaces", CONTEXT_BYTES if dims.on_gpu else 0, "allowance")
+
+
+def _resident(dims: Dims, drafters: int, shared: int) -> list[Item]:
+    """What a drafter holds from step to step."""
+    parameters = draft_parameters(dims)
+    part = -(-parameters // shared)
+    of = f"{parameters:,} parameters" + (f" over {shared} drafters" if shared > 1 else "")
+    items = [
+        Item("parameters", FLOAT32 * part, f"{of}, 4 bytes each"),
+        Item("gradients", FLOAT32 * part, f"{of}, 4 bytes each"),
+        Item("AdamW's moments", 2 * FLOAT32 * part, f"2 x {of}, 4 bytes each"),
+        _context(dims),
+    ]
+    if shared > 1:
+        # The layer at work and the one fetched ahead, and the gradient of the one before.
+        layer = layer_matrices(dims)
+        items.append(
+            Item("gathered layers", 3 * FLOAT32 * layer, f"3 x {layer:,} parameters of a layer, 4 bytes each")
+        )
+    elif drafters > 1:
+        items.append(Item("DDP's buckets", FLOAT32 * parameters, f"{of}, 4 bytes each"))
+    return items
+
+
+def _observations(config: Config, dims: Dims, count: int) -> list[Item]:
+    items = [_item(dims, "taps", "R T E", dims.c, count)]
+    if config.loss.labels == "target":
+        items.append(_item(dims, "target's last hidden states", "R T D", dims.c, count))
+    return items
+
+
+def _moments(config: Config, dims: Dims) -> dict[str, list[Item]]:
+    """The drafter's two candidates for the most."""
+    saved = _saved(config, dims)
+    logits = 3 if config.loss.labels == "target" else 2
+    chunk = _item(dims, "loss chunk, logits and their softmax", "C V", FLOAT32, logits)
+    gradient = _item(dims, "gradient of the hidden states", "R Q D", dims.c)
+    attention = [
+        _item(dims, "gradients of q", "R Q N H", dims.c, 2),
+        _item(dims, "gradients of k and v", "R K M H", dims.c, 4),
+    ]
+    mlp = [_item(dims, "gradients of gate, up and their product", "R Q F", dims.c, 3)]
+    layer = max(attention, mlp, key=lambda items: sum(item.bytes for item in items))
+    context = _item(dims, "gradient of the context", "R T D", dims.c, 2)
+    residual = _item(dims, "gradient of x", "R Q D", dims.c, 2)
+    return {"loss": [*saved, gradient, chunk], "backward": [*saved, gradient, context, residual, *layer]}
+
+
+def _saved(config: Config, dims: Dims) -> list[Item]:
+    """All that the forward leaves for the backward."""
+    items = [_item(dims, f"{name} (each layer)", letters, dims.c, dims.L) for name, letters in SAVED]
+    items += [
+        _item(dims, "logsumexp (each layer)", "R Q N", FLOAT32, dims.L),
+        _item(dims, "context, before and after its norm", "R T D", dims.c, 2),
+        _item(dims, "x and hidden states, at the end", "R Q D", dims.c, 2),
+        _item(dims, "rotary table", "R K H", dims.c, 2),
+    ]
+    if dims.c != FLOAT32:
+        matrices = draft_matrices(dims)
+        items.append(Item("cast weights", dims.c * matrices, f"{matrices:,} numbers, {dims.c} bytes each"))
+    if config.loss.labels == "target":
+        items.append(_item(dims, "teacher's head inputs", "R Q D", dims.c))
+    if not dims.on_gpu:
+        items.append(_item(dims, "dense scores (each layer)", "R N Q K", FLOAT32, dims.L))
+        items.append(_item(dims, "keys and values for each head (each layer)", "R N K H", dims.c, 2 * dims.L))
+        items.append(_item(dims, "dense mask", "R Q K", 1))
+    return items
+
+
+def _target_weights(dims: Dims, shape: TargetShape, count: int | None) -> Item:
+    count = target_parameters(shape) if count is None else count
+    return Item("target's weights", dims.c * count, f"{count:,} parameters, {dims.c} bytes each")
+
+
+def _target_forward(dims: Dims, shape: TargetShape) -> list[Item]:
+    """One layer's tensors for the longest document, which is run by itself and without a cache."""
+    width = max(
+        3 * shape.intermediate_size,
+        3 * (shape.num_attention_heads + shape.num_key_value_heads) * shape.head_dim,
+    )
+    inside = Item(
+        "target's layer, inside",
+        dims.X * width * dims.c,
+        f"X * {width:,} = {dims.X:,} x {width:,}, {dims.c} bytes each",
+    )
+    return [
+        inside,
+        _item(dims, "target's layer, x before and after its norm", "X D", dims.c, 2),
+        _item(dims, "target's layer, its norm in float32", "X D", FLOAT32, 2),
+        _item(dims, "target's taps of a document", "X E", dims.c, 2),
+    ]
+
+
+def _elsewhere(config: Config, dims: Dims) -> tuple[Item, ...]:
+    parameters = draft_parameters(dims)
+    saved = 3 * FLOAT32 * parameters
+    kept = config.checkpoint.keep + 1
+    width = dims.E + (dims.D if config.loss.labels == "target" else 0)
+    items = [
+        Item("checkpoint", saved, f"3 x {parameters:,} numbers, 4 bytes each"),
+        Item(
+            "checkpoints on disk", kept * saved, f"{kept} of them: checkpoint.keep, and the one being written"
+        ),
+    ]
+    if config.parallel.placement == "cached":
+        text = f"1,000 tokens x {width:,} numbers, {dims.c} bytes each"
+        items.append(Item("hidden states on disk, for 1,000 tokens", 1000 * width * dims.c, text))
+    if config.parallel.placement == "split":
+        text = f"{dims.R} rows x {dims.T:,} tokens x {width:,} numbers, {dims.c} bytes each"
+        items.append(Item("sent for a micro-batch", dims.R * dims.T * width * dims.c, text))
+    return tuple(items)
