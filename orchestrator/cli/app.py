@@ -14,8 +14,12 @@ import typer
 
 from orchestrator import __version__
 from orchestrator.cli import (
+    caching,
     changing,
+    comparing,
     demo,
+    evaluating,
+    exporting,
     inventory,
     launching,
     looking,
@@ -93,8 +97,12 @@ watching.register(app)
 looking.register(app)
 reading.register(app)
 telling.register(app)
+exporting.register(app)
+evaluating.register(app)
+comparing.register(app)
 tidying.register(app)
 demo.register(app)
+app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(inventory.app, name="inventory")
 
 

@@ -31,8 +31,16 @@ def size_text(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json: bool) -> bool:
-    request: dict[str, Any] = {"state_dir": site.state_dir, "run": row.name, "what": what, "keep": keep}
+def _remove(
+    site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json: bool, cache: bool = False
+) -> None:
+    request: dict[str, Any] = {
+        "state_dir": site.state_dir,
+        "run": row.name,
+        "what": what,
+        "keep": keep,
+        "cache": cache,
+    }
     (sizes,) = site.client().call("sizes", request, timeout_s=120.0)
     if sizes["alive"]:
         raise RunAlive(
@@ -43,10 +51,13 @@ def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json
     if not as_json:
         for item in items:
             SETTINGS.out.print(f"  {size_text(item['bytes']):>10}  {plain(item['path'])}", markup=False)
+        kept = [item for item in sizes["items"] if item.get("kept")] if what == "run" else []
+        for item in kept:
+            SETTINGS.out.print(f"  {size_text(item['bytes']):>10}  {plain(item['path'])} stays", markup=False)
     if not items:
         if not as_json:
             SETTINGS.out.print(f"{row.name} at {row.target_key}: nothing to remove", markup=False)
-        return what == "run"
+        return
     confirm(f"remove {counted(len(items), 'folder')}, {size_text(total)}, at {row.target_key}?", yes=yes)
     (removed,) = site.client().call("remove", request, timeout_s=600.0)
     if as_json:
@@ -57,7 +68,6 @@ def _remove(site: Site, row: RunRow, what: str, keep: int, *, yes: bool, as_json
         SETTINGS.out.print(
             f"{row.name} at {row.target_key}: {size_text(removed['bytes'])} removed", markup=False
         )
-    return True
 
 
 def rm(
@@ -67,10 +77,15 @@ def rm(
     forget: Annotated[
         bool, typer.Option("--forget", help="Only the record's entry; the container is not touched.")
     ] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache", help="Its compile cache too, which stays otherwise.")
+    ] = False,
     yes: options.Yes = False,
     as_json: options.Json = False,
 ) -> None:
     """Remove an ended run: its folder in the container, checkpoints included, and its entry in the record.
+
+    Its compile cache stays there, for a run of the same name, unless --cache is given.
 
     Examples:
 
@@ -82,7 +97,7 @@ def rm(
         if not forget:
             site = site_of(row)
             try:
-                _remove(site, row, "run", 0, yes=yes, as_json=as_json)
+                _remove(site, row, "run", 0, yes=yes, as_json=as_json, cache=cache)
             finally:
                 site.close()
         record.remove_run(row.id, SETTINGS.clock.now())
