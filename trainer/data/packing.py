@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 WINDOW_DOCUMENTS = 8192
+MIN_FILLED = 0.95
+"""Share of a row that is used when there are other buckets, or its documents are tried elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,78 +68,97 @@ def permutation(count: int, *key: object) -> Indices:
 
 
 def plan_epoch(lengths: NDArray[np.int32], buckets: Sequence[Bucket], seed: int, epoch: int) -> Epoch:
-    """Pack all documents; each goes to the shortest bucket that it fits, the shortest buckets first.
+    """Pack all documents, the longest rows first.
 
-    Rows that do not fill a micro-batch are taken apart, and their documents tried in the next longer bucket;
-    only of the longest are any dropped, and others each epoch.
+    A document that fits a shorter bucket opens no longer row, but fills the gaps of those that are open. What
+    fills no row well, or no last micro-batch, is packed into the longest rows in the end; only of those are
+    any documents dropped, and others each epoch.
 
     Raises:
         ValueError: a document is longer than the longest bucket.
     """
-    order = permutation(len(lengths), seed, "documents", epoch)
-    capacities = np.array([bucket.context_tokens for bucket in buckets])
-    fits = np.searchsorted(capacities, lengths[order])
-    if len(order) and int(fits.max()) == len(buckets):
-        raise ValueError(f"a document of {int(lengths.max())} tokens; the longest row has {capacities[-1]}")
-    plan = _Plan()
-    left = order[:0]
-    for index, bucket in enumerate(buckets):
-        chosen = np.concatenate((order[fits == index], left))
-        documents, bounds = pack_rows(lengths[chosen], bucket.context_tokens)
-        rows = permutation(len(bounds) - 1, seed, "rows", index, epoch)
-        left = plan.add(index, bucket.rows, chosen[documents], bounds, rows)
-    return plan.finish(lengths, capacities, len(left), (seed, "micro-batches", epoch))
+    longest = buckets[-1].context_tokens
+    if len(lengths) and int(lengths.max()) > longest:
+        raise ValueError(f"a document of {int(lengths.max())} tokens; the longest row has {longest}")
+    plan = _Plan(lengths, (seed, epoch))
+    remaining = permutation(len(lengths), seed, "documents", epoch)
+    left: list[Indices] = []
+    last = len(buckets) - 1
+    for index in range(last, -1 if last else last, -1):
+        opens = buckets[index - 1].context_tokens + 1 if index else 0
+        unused, remaining = plan.add(index, buckets[index], remaining, opens, MIN_FILLED)
+        left.append(unused)
+    dropped, _ = plan.add(last, buckets[-1], np.concatenate((*left, remaining)), 0, 0.0)
+    return plan.finish(len(dropped))
 
 
 class _Plan:
     """Collects rows, bucket after bucket."""
 
-    def __init__(self) -> None:
+    def __init__(self, lengths: NDArray[np.int32], key: tuple[int, int]) -> None:
+        self._lengths, self._key = lengths, key
         self._documents: list[Indices] = []
         self._ends: list[Indices] = [np.zeros(1, np.int64)]
         self._groups: list[tuple[int, Indices]] = []
-        self._num_documents = self._num_rows = 0
+        self._num_documents = self._num_rows = self._num_used = self._num_slots = 0
 
-    def add(self, bucket: int, group: int, documents: Indices, bounds: Indices, rows: Indices) -> Indices:
-        """Group the rows in this order; returns the documents of those that are left over."""
-        full = len(rows) // group * group
-        self._groups += [(bucket, chosen + self._num_rows) for chosen in rows[:full].reshape(-1, group)]
+    def add(
+        self, index: int, bucket: Bucket, chosen: Indices, opens: int, min_filled: float
+    ) -> tuple[Indices, Indices]:
+        """Pack these documents, of which those of `opens` tokens and more open rows.
+
+        Returns the documents of rows that are in no micro-batch, and those that are in no row.
+        """
+        order, bounds = pack_rows(self._lengths[chosen], bucket.context_tokens, opens)
+        documents, remaining = np.split(chosen[order], bounds[-1:])
+        filled = np.diff(np.concatenate(([0], np.cumsum(self._lengths[documents], dtype=np.int64)))[bounds])
+        rows = permutation(len(filled), *self._key, "rows", self._num_rows)
+        rows = rows[filled[rows] >= min_filled * bucket.context_tokens]
+        used = rows[: len(rows) // bucket.rows * bucket.rows]
+        self._groups += [(index, group + self._num_rows) for group in used.reshape(-1, bucket.rows)]
+        self._num_used += int(filled[used].sum())
+        self._num_slots += len(used) * bucket.context_tokens
         self._documents.append(documents)
         self._ends.append(bounds[1:] + self._num_documents)
         self._num_documents += len(documents)
-        self._num_rows += len(rows)
-        if full == len(rows):
-            return documents[:0]
-        return np.concatenate([documents[bounds[row] : bounds[row + 1]] for row in np.sort(rows[full:])])
+        self._num_rows += len(filled)
+        is_unused = np.ones(len(filled), np.bool_)
+        is_unused[used] = False
+        return documents[np.repeat(is_unused, np.diff(bounds))], remaining
 
-    def finish(
-        self, lengths: NDArray[np.int32], capacities: Indices, dropped: int, key: tuple[object, ...]
-    ) -> Epoch:
+    def finish(self, num_dropped: int) -> Epoch:
         """Shuffle the micro-batches of all buckets together."""
-        documents, bounds = np.concatenate(self._documents), np.concatenate(self._ends)
-        filled = np.diff(np.concatenate(([0], np.cumsum(lengths[documents], dtype=np.int64)))[bounds])
-        used = sum(int(filled[rows].sum()) for _, rows in self._groups)
-        slots = sum(int(capacities[bucket]) * len(rows) for bucket, rows in self._groups)
-        order = permutation(len(self._groups), *key)
-        return Epoch(documents, bounds, tuple(self._groups[place] for place in order), dropped, used, slots)
+        order = permutation(len(self._groups), *self._key, "micro-batches")
+        return Epoch(
+            np.concatenate(self._documents),
+            np.concatenate(self._ends),
+            tuple(self._groups[place] for place in order),
+            num_dropped,
+            self._num_used,
+            self._num_slots,
+        )
 
 
-def pack_rows(lengths: NDArray[np.int32], capacity: int) -> tuple[Indices, Indices]:
-    """Rows of at most `capacity` tokens: places in `lengths`, row after row, and where each row begins."""
+def pack_rows(lengths: NDArray[np.int32], capacity: int, opens: int = 0) -> tuple[Indices, Indices]:
+    """Rows of at most `capacity` tokens: places in `lengths`, row after row, and where each row begins.
+
+    Documents of fewer than `opens` tokens only fill gaps; those that do not come last, after all rows.
+    """
     row_of = np.empty(len(lengths), np.int64)
     num_rows = 0
     for begin in range(0, len(lengths), WINDOW_DOCUMENTS):
         window = lengths[begin : begin + WINDOW_DOCUMENTS]
         order = np.argsort(-window, kind="stable")
-        rows, used = _best_fit(window[order].tolist(), capacity)
-        row_of[begin + order] = np.array(rows, np.int64) + num_rows
+        rows, used = _best_fit(window[order].tolist(), capacity, opens)
+        placed = np.array(rows, np.int64)
+        row_of[begin + order] = np.where(placed < 0, len(lengths), placed + num_rows)
         num_rows += used
-    sizes = np.bincount(row_of, minlength=num_rows)
+    sizes = np.bincount(row_of, minlength=num_rows)[:num_rows]
     return np.argsort(row_of, kind="stable"), np.concatenate(([0], np.cumsum(sizes)))
 
 
-def _best_fit(lengths: list[int], capacity: int) -> tuple[list[int], int]:
-    """The row of each document, the longest first, and how many rows there are."""
+def _best_fit(lengths: list[int], capacity: int, opens: int) -> tuple[list[int], int]:
+    """The row of each document, the longest first, or -1, and how many rows there are."""
     shift = len(lengths).bit_length()  # a row with room is one number: its room, then its index
     mask = (1 << shift) - 1
     least = lengths[-1] if lengths else 0
@@ -149,9 +170,12 @@ def _best_fit(lengths: list[int], capacity: int) -> tuple[list[int], int]:
         if place < len(room):
             found = room.pop(place)
             row, left = found & mask, (found >> shift) - length
-        else:
+        elif length >= opens:
             row, left = num_rows, capacity - length
             num_rows += 1
+        else:
+            rows.append(-1)
+            continue
         rows.append(row)
         if left >= least:
             insort(room, left << shift | row)
