@@ -1,4 +1,4 @@
-"""Conversations as data sets have them, made from a seed: of all lengths, in both formats, in several scripts."""
+"""Conversations as data sets have them, made from a seed: of all lengths, in both formats."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-WORDS = (
-    "the of and to in is that it for as with on be at by this from or an are was but not which have its one all "
-    "there can more if out so said what up about into than them only other time new some could these two may "
-    "first then do any like my now over such our man me even most made after also did many off before must well "
-    "gru\u00df stra\u00dfe \u4f60\u597d \u4e16\u754c \u043f\u0440\u0438\u0432\u0435\u0442 \U0001f600 na\u00efve "
-    "def return while print(x) {'a': 1} ```python\n``` a+b=c 3.14159 https://example.org/x?y=z"
-).split()
+TEXT = """
+the of and to in is that it for as with on be at by this from or an are was but not which have its one all
+there can more if out so said what up about into than them only other time new some could these two may first
+gru\u00df stra\u00dfe \u4f60\u597d \u4e16\u754c \u043f\u0440\u0438\u0432\u0435\u0442 \U0001f600
+def return while print(x) {'a': 1} ```python``` a+b=c 3.14159 https://example.org/x?y=z
+"""
+WORDS = TEXT.split()
 
 
 def sentence(rng: random.Random, words: int) -> str:
@@ -40,7 +40,10 @@ def chat_lines(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
         turns = conversation(rng)
         if index % 2:
             names = {"user": "human", "assistant": "gpt", "system": "system"}
-            yield {"id": index, "conversations": [{"from": names[role], "value": text} for role, text in turns]}
+            yield {
+                "id": index,
+                "conversations": [{"from": names[role], "value": text} for role, text in turns],
+            }
         else:
             yield {"messages": [{"role": role, "content": text} for role, text in turns]}
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Of the store and of what is done to the documents; another one makes other fingerprints."""
-HASH_BYTES = 1 << 24
+HASH_BYTES = 1 << 20
 POLL_S = 0.2
 SILENT_S = 900.0
 """Without any progress of the lead rank for so long, the others give up."""

@@ -53,13 +53,22 @@ def test_parts_of_text_are_joined_and_reasoning_is_kept_apart():
         (line({"messages": [{"role": "alien", "content": "x"}]}), r"messages\[0\]: role 'alien' is none of"),
         (line({"messages": [{"role": ["user"], "content": "x"}]}), "role .* is none of"),
         (line({"messages": [{"content": "x"}]}), "role None is none of"),
-        (line({"messages": [USER, {"role": "assistant", "content": None}]}), r"\[1\]: its text is absent, not"),
-        (line({"messages": [USER, {"role": "assistant", "content": 3}]}), "its text is a number, not a string"),
+        (
+            line({"messages": [USER, {"role": "assistant", "content": None}]}),
+            r"\[1\]: its text is absent, not",
+        ),
+        (
+            line({"messages": [USER, {"role": "assistant", "content": 3}]}),
+            "its text is a number, not a string",
+        ),
         (line({"messages": [{"role": "user", "content": [{"type": "image"}]}]}), "not of type text"),
         (line({"messages": [{**ASSISTANT, "tool_calls": [{}]}]}), "tool_calls are not supported"),
         (line({"messages": [USER, ASSISTANT], "tools": [{}]}), "tools are not supported"),
         (line({"messages": [USER, ASSISTANT], "system": 3}), "system is a number"),
-        (line({"messages": [{"role": "user", "content": "\ud83d"}]}), "half of a surrogate pair at character 0"),
+        (
+            line({"messages": [{"role": "user", "content": "\ud83d"}]}),
+            "half of a surrogate pair at character 0",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_used_is_told_why(data, problem):
@@ -69,7 +78,7 @@ def test_a_line_that_cannot_be_used_is_told_why(data, problem):
 
 @pytest.mark.parametrize("value", [{}, {"text": ""}, {"text": " \n"}, {"text": None}, {"text": ["a"]}])
 def test_a_text_that_is_none_is_a_bad_line(value):
-    with pytest.raises(BadLine, match="^text is"):
+    with pytest.raises(BadLine, match=r"^text is"):
         parse_text(line(value))
 
 
