@@ -1,4 +1,7 @@
-"""AdamW and the learning rate as a function of the step."""
+"""AdamW, its schedule as a function of the step, and clipping.
+
+Sources: Loshchilov and Hutter 2017 and 2019 (cosine, AdamW), Hu et al. 2024 (warm-up, stable, decay: `wsd`).
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,27 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import get_total_norm
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trainer.config import OptimConfig
 
-WSD_DECAY_RATIO = 0.2
+_TINY = 1e-6
 
 
 def make_optimizer(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """AdamW that decays matrices only."""
-    matrices = [parameter for parameter in model.parameters() if parameter.ndim >= 2]
-    vectors = [parameter for parameter in model.parameters() if parameter.ndim < 2]
+    """AdamW that decays matrices only; fused on CUDA. With DDP or FSDP2, wrap the model first."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
-        {"params": matrices, "weight_decay": config.weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, config.beta2))
+    fused = all(parameter.is_cuda for parameter in trained)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(0.9, config.beta2), fused=fused, foreach=not fused)
 
 
 def learning_rate(step: int, total_steps: int, config: OptimConfig) -> float:
@@ -32,7 +39,7 @@ def learning_rate(step: int, total_steps: int, config: OptimConfig) -> float:
         return config.lr * (step + 1) / warmup
     floor = config.min_lr_ratio
     if config.schedule == "wsd":
-        decay = max(1, round(WSD_DECAY_RATIO * total_steps))
+        decay = max(1, round(config.decay_ratio * total_steps))
         left = min(1.0, (total_steps - step) / decay)
         return config.lr * (floor + (1 - floor) * left)
     progress = (step - warmup) / max(1, total_steps - warmup)
@@ -43,3 +50,30 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Give every group the rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+@torch.no_grad()
+def scale_and_clip(parameters: Iterable[nn.Parameter], scale: float | Tensor, clip: float) -> Tensor:
+    """Multiply the gradients by `scale`, then bring their global norm down to `clip`, both in one pass.
+
+    `scale` is the loss's normalisation, 1 / total weight over ranks and accumulation; it must be finite, or
+    the gradients are not. Parameters without a gradient are left out. Nothing waits for the device.
+
+    Returns:
+        The scaled gradients' 2-norm before clipping, a scalar on the gradients' device, over all ranks where
+        they are sharded. Not finite if a gradient is not: they are then unusable, and no step may be taken.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    norm = get_total_norm(gradients)
+    if isinstance(norm, DTensor):
+        norm = norm.full_tensor()
+    norm = norm * scale
+    factor = ((clip / (norm + _TINY)).clamp(max=1.0) * scale).to(gradients[0].dtype)
+    torch._foreach_mul_([_local(gradient) for gradient in gradients], factor)
+    return norm
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,84 +1,148 @@
+import errno
+import fcntl
+import json
+import multiprocessing
+import random
 import shutil
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.torch.parts import random_tokens, small_drafting
-from trainer.checkpoint import MARKER, complete_steps, resume, save_checkpoint
-from trainer.config import OptimConfig
-from trainer.errors import CheckpointCorrupt, ConfigInvalid
-from trainer.model import DraftModel
-from trainer.optim import learning_rate, make_optimizer
+from tests.torch import tiny
+from trainer.checkpoint import MARKER, Checkpoints, complete_steps, layout
+from trainer.errors import CheckpointCorrupt, ConfigInvalid, NonFinite
 
 pytestmark = pytest.mark.torch
 
 
-def trained(steps: int) -> tuple[DraftModel, torch.optim.Optimizer]:
-    """A drafter and its optimizer after some steps."""
-    drafting = small_drafting()
-    optimizer = make_optimizer(drafting.draft, OptimConfig())
-    for step in range(steps):
-        optimizer.zero_grad()
-        drafting.step_loss(random_tokens(), step).backward()
-        optimizer.step()
-    return drafting.draft, optimizer
+def trained(steps):
+    model, optimizer = tiny.make()
+    tiny.train(model, optimizer, 0, steps)
+    return model, optimizer
 
 
-def save(directory: Path, step: int, keep: int = 3) -> tuple[DraftModel, torch.optim.Optimizer]:
-    draft, optimizer = trained(step)
-    save_checkpoint(directory, step=step, loss=1.5, draft=draft, optimizer=optimizer, corpus="c", keep=keep)
-    return draft, optimizer
+def save(directory, step, keep=3, **state):
+    model, optimizer = trained(step)
+    checkpoints = Checkpoints(directory, keep)
+    checkpoints.save(step, model, optimizer, {"loss": 1.5, **state}, wait=True)
+    return model, optimizer
 
 
-def resumed_step(directory: Path) -> int | None:
-    resumed = resume(directory, *trained(0))
-    return None if resumed is None else resumed.step
+def resumed_step(directory):
+    state = Checkpoints(directory, 3).resume(*tiny.make())
+    return None if state is None else state["step"]
 
 
-def test_what_is_resumed_is_what_was_saved(tmp_path):
-    draft, optimizer = save(tmp_path, 2)
-    torch.manual_seed(123)
-    fresh, fresh_optimizer = trained(0)
-    resumed = resume(tmp_path, fresh, fresh_optimizer)
-    assert resumed is not None
-    assert (resumed.step, resumed.corpus, resumed.loss) == (2, "c", 1.5)
-    for name, value in draft.state_dict().items():
-        assert torch.equal(fresh.state_dict()[name], value)
-    saved, loaded = optimizer.state_dict()["state"], fresh_optimizer.state_dict()["state"]
-    assert all(torch.equal(saved[i][key], loaded[i][key]) for i in saved for key in saved[i])
+def assert_equal(found, wanted):
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert torch.equal(found[name], value), name
+
+
+def test_a_resumed_run_has_the_same_bits_as_one_that_was_not_stopped(tmp_path):
+    straight = trained(10)
+    save(tmp_path, 5, data="abc")
+    torch.manual_seed(99)
+    model, optimizer = tiny.make()
+    tiny.train(model, optimizer, 7, 9)  # whatever it was before, the checkpoint's state replaces it
+    state = Checkpoints(tmp_path, 3).resume(model, optimizer)
+    assert state is not None
+    assert (state["step"], state["loss"], state["data"]) == (5, 1.5, "abc")
+    tiny.train(model, optimizer, 5, 10)
+    assert_equal(tiny.bits(model, optimizer), tiny.bits(*straight))
+
+
+def test_training_on_while_a_save_is_in_flight_does_not_change_what_is_saved(tmp_path):
+    model, optimizer = trained(3)
+    then = tiny.bits(model, optimizer)
+    checkpoints = Checkpoints(tmp_path, 3)
+    checkpoints.save(3, model, optimizer, {}, wait=False)
+    tiny.train(model, optimizer, 3, 6)
+    checkpoints.finish()
+    fresh = tiny.make()
+    Checkpoints(tmp_path, 3).resume(*fresh)
+    assert_equal(tiny.bits(*fresh), then)
+
+
+def test_a_checkpoint_before_the_first_step_resumes_to_the_first_step(tmp_path):
+    straight = trained(3)
+    save(tmp_path, 0)
+    model, optimizer = tiny.make()
+    Checkpoints(tmp_path, 3).resume(model, optimizer)
+    tiny.train(model, optimizer, 0, 3)
+    assert_equal(tiny.bits(model, optimizer), tiny.bits(*straight))
+
+
+def test_hyper_parameters_are_the_configurations_and_not_the_checkpoints(tmp_path):
+    save(tmp_path, 2)
+    model, optimizer = tiny.make()
+    optimizer.param_groups[0]["weight_decay"] = 0.125
+    Checkpoints(tmp_path, 3).resume(model, optimizer)
+    assert optimizer.param_groups[0]["weight_decay"] == 0.125
+    assert optimizer.param_groups[0]["lr"] == tiny.CONFIG.lr
+
+
+def test_weights_alone_are_read_without_a_change_on_disk(tmp_path):
+    saved, _ = save(tmp_path, 2)
+    (tmp_path / ".step-9.tmp").mkdir()
+    model, _ = tiny.make()
+    state = Checkpoints(tmp_path, 3).resume(model, None)
+    assert state is not None
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), saved.parameters(), strict=True))
+    assert (tmp_path / ".step-9.tmp").exists()
 
 
 def test_a_run_without_checkpoints_begins_at_the_beginning(tmp_path):
-    assert resume(tmp_path, *trained(0)) is None
+    assert resumed_step(tmp_path) is None
+    assert resumed_step(tmp_path / "absent") is None
 
 
 def test_only_the_newest_are_kept_by_number_and_not_by_name(tmp_path):
+    model, optimizer = trained(0)
+    checkpoints = Checkpoints(tmp_path, 2)
     for step in (1, 2, 9, 10):
-        draft, optimizer = trained(0)
-        save_checkpoint(tmp_path, step=step, loss=None, draft=draft, optimizer=optimizer, corpus="c", keep=2)
+        checkpoints.save(step, model, optimizer, {}, wait=False)
+    assert checkpoints.finish() == checkpoints.newest() == 10
     assert complete_steps(tmp_path) == [9, 10]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-10", "step-9"]
+
+
+def test_one_that_is_being_read_is_not_removed_until_it_is_read(tmp_path):
+    save(tmp_path, 1)
+    with layout.reading(tmp_path / "step-1"):
+        save(tmp_path, 2, keep=1)
+        assert complete_steps(tmp_path) == [1, 2]
+    save(tmp_path, 3, keep=1)
+    assert complete_steps(tmp_path) == [3]
 
 
 def test_a_checkpoint_without_its_marker_does_not_exist(tmp_path):
     save(tmp_path, 1)
     save(tmp_path, 2)
     (tmp_path / "step-2" / MARKER).unlink()
+    assert complete_steps(tmp_path) == [1]
     assert resumed_step(tmp_path) == 1
+    assert not (tmp_path / "step-2").exists()
 
 
-def flip_a_byte(path: Path) -> None:
+def flip_a_byte(path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
 
 
-def empty(path: Path) -> None:
+def empty(path):
     path.write_bytes(b"")
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "state.pt"])
+FILES = ["__0_0.distcp", ".metadata", "state.json"]
+
+
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("harm", [flip_a_byte, empty, Path.unlink])
 def test_a_corrupt_newest_gives_way_to_the_one_before_with_a_warning(tmp_path, capsys, file, harm):
     save(tmp_path, 1)
@@ -88,17 +152,56 @@ def test_a_corrupt_newest_gives_way_to_the_one_before_with_a_warning(tmp_path, c
     assert "checkpoint step-2:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("marker", [b"", b"[]", b"{}", b'{"sha256": [1]}', b"\xff"])
+def test_a_marker_that_is_none_gives_way_to_the_one_before(tmp_path, marker):
+    save(tmp_path, 1)
+    save(tmp_path, 2)
+    (tmp_path / "step-2" / MARKER).write_bytes(marker)
+    assert resumed_step(tmp_path) == 1
+
+
+def test_one_that_was_passed_over_is_set_aside_and_not_kept_in_place_of_a_good_one(tmp_path):
+    save(tmp_path, 1)
+    save(tmp_path, 9)
+    flip_a_byte(tmp_path / "step-9" / FILES[0])
+    checkpoints = Checkpoints(tmp_path, 1)
+    model, optimizer = tiny.make()
+    checkpoints.resume(model, optimizer)
+    assert checkpoints.newest() == 1
+    assert complete_steps(tmp_path) == [1]
+    checkpoints.save(2, model, optimizer, {}, wait=True)
+    assert complete_steps(tmp_path) == [2]
+    assert (tmp_path / "step-9.corrupt" / MARKER).exists()
+
+
 def test_when_none_can_be_read_the_run_ends_rather_than_begins_anew(tmp_path):
     save(tmp_path, 1)
-    flip_a_byte(tmp_path / "step-1" / "state.pt")
-    with pytest.raises(CheckpointCorrupt, match="none of the 1 complete checkpoints"):
-        resume(tmp_path, *trained(0))
+    flip_a_byte(tmp_path / "step-1" / "state.json")
+    for _ in range(2):
+        with pytest.raises(CheckpointCorrupt, match="none of the 1 complete checkpoints"):
+            resumed_step(tmp_path)
+
+
+def test_one_of_the_older_format_is_named_as_such(tmp_path):
+    (tmp_path / "step-1").mkdir()
+    (tmp_path / "step-1" / MARKER).write_text(
+        json.dumps({"sha256": {"model.safetensors": "", "state.pt": ""}})
+    )
+    with pytest.raises(CheckpointCorrupt, match="older trainer"):
+        resumed_step(tmp_path)
 
 
 def test_a_corrupt_one_is_replaced_when_its_step_is_reached_again(tmp_path):
     save(tmp_path, 1)
-    flip_a_byte(tmp_path / "step-1" / "state.pt")
+    flip_a_byte(tmp_path / "step-1" / "state.json")
     save(tmp_path, 1)
+    assert resumed_step(tmp_path) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
+
+
+def test_a_death_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path):
+    save(tmp_path, 1)
+    (tmp_path / "step-1").rename(tmp_path / ".step-1.old")
     assert resumed_step(tmp_path) == 1
 
 
@@ -110,38 +213,180 @@ def test_a_save_that_fails_leaves_the_older_ones_as_they_are(tmp_path):
     assert complete_steps(tmp_path) == [1]
 
 
-def test_leftovers_of_a_save_that_was_killed_are_overwritten(tmp_path):
+def test_leftovers_of_killed_saves_are_removed_at_the_start_or_overwritten(tmp_path):
     save(tmp_path, 1)
     shutil.copytree(tmp_path / "step-1", tmp_path / ".step-2.tmp")
     save(tmp_path, 2)
     assert complete_steps(tmp_path) == [1, 2]
+    shutil.copytree(tmp_path / "step-1", tmp_path / ".step-7.tmp")
+    assert resumed_step(tmp_path) == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1", "step-2"]
 
 
 def test_a_checkpoint_of_another_drafter_is_refused_with_the_difference(tmp_path):
-    draft, optimizer = trained(0)
-    draft.shape = type(draft.shape)(
-        **{f: getattr(draft.shape, f) for f in draft.shape.__slots__ if f != "block_size"}, block_size=16
+    save(tmp_path, 1)
+    wider = tiny.make(shape=tiny.TinyShape(width=8))
+    with pytest.raises(ConfigInvalid, match="width: it has 6, the configuration wants 8"):
+        Checkpoints(tmp_path, 1).resume(*wider)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_never_saved(tmp_path, value):
+    model, optimizer = trained(1)
+    with torch.no_grad():
+        next(model.parameters())[0, 0] = value
+    with pytest.raises(NonFinite, match="nothing was saved"):
+        Checkpoints(tmp_path, 1).save(1, model, optimizer, {}, wait=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_very_large_finite_weights_are_saved(tmp_path):
+    model, optimizer = trained(1)
+    with torch.no_grad():
+        next(model.parameters())[0, :] = 3e38
+    Checkpoints(tmp_path, 1).save(1, model, optimizer, {}, wait=True)
+    assert complete_steps(tmp_path) == [1]
+
+
+def test_too_little_room_is_told_before_a_byte_is_written(tmp_path, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)._replace(free=100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    checkpoints = Checkpoints(tmp_path, 1)
+    model, optimizer = trained(1)
+    checkpoints.save(1, model, optimizer, {}, wait=False)
+    words = r"step-1: No space left on device; it needs [\d,]+ bytes, 100 are free"
+    with pytest.raises(OSError, match=words) as error:
+        list(iter(checkpoints.check, 1))  # asked again and again, as after each step
+    assert error.value.errno == errno.ENOSPC
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_fills_while_it_is_written_is_told_with_path_and_bytes(tmp_path):
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", tmp_path], capture_output=True, check=False
     )
-    save_checkpoint(tmp_path, step=1, loss=None, draft=draft, optimizer=optimizer, corpus="c", keep=1)
-    with pytest.raises(ConfigInvalid, match="block_size: it has 16, the configuration wants 4"):
-        resume(tmp_path, *trained(0))
+    if mounted.returncode:
+        pytest.skip("no right to mount a small file system")
+    try:
+        free = shutil.disk_usage(tmp_path).free
+        big = tiny.make(shape=tiny.TinyShape(num_layers=1))
+        checkpoints = Checkpoints(tmp_path, 1)
+        (tmp_path / "other").write_bytes(b"x" * (free - 8192))
+        with pytest.raises(OSError, match=r"step-1: No space left.*it needs [\d,]+ bytes") as error:
+            checkpoints.save(1, *big, {}, wait=True)
+        assert error.value.errno == errno.ENOSPC
+        assert [path.name for path in tmp_path.iterdir()] == ["other"]
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
-def rates(schedule: str) -> list[float]:
-    config = OptimConfig(lr=1.0, min_lr_ratio=0.1, schedule=schedule, warmup_ratio=0.1)
-    return [learning_rate(step, 100, config) for step in range(100)]
+processes = multiprocessing.get_context("forkserver")
+processes.set_forkserver_preload(["tests.torch.tiny", "torch._dynamo"])  # a step imports the latter
 
 
-def test_the_rate_rises_then_falls_to_its_floor_by_cosine():
-    cosine = rates("cosine")
-    assert cosine[0] == 0.1
-    assert max(cosine) == cosine[10] == 1.0
-    assert cosine[10:] == sorted(cosine[10:], reverse=True)
-    assert 0.1 < cosine[-1] < 0.11
+@pytest.mark.parametrize("file_bytes", [64, 1024, 4096])
+def test_a_file_that_cannot_be_written_in_full_is_an_error_of_the_system(tmp_path, file_bytes):
+    here, there = processes.Pipe()
+    child = processes.Process(target=tiny.save_within, args=(tmp_path, file_bytes, there))
+    child.start()
+    assert here.poll(60)
+    number, message = here.recv()
+    child.join()
+    assert number == errno.EFBIG
+    assert message.startswith(f"[Errno {errno.EFBIG}] checkpoint {tmp_path}/step-2: File too large")
+    assert complete_steps(tmp_path) == []
 
 
-def test_the_rate_is_stable_until_the_last_fifth_with_wsd():
-    wsd = rates("wsd")
-    assert wsd[9:81] == [1.0] * 72
-    assert wsd[81:] == sorted(wsd[81:], reverse=True)
-    assert wsd[-1] == pytest.approx(0.145)
+def test_a_failure_in_the_background_is_raised_by_the_next_save_at_the_latest(tmp_path):
+    model, optimizer = trained(1)
+    checkpoints = Checkpoints(tmp_path, 1)
+    (tmp_path / ".step-1.tmp").write_text("in the way")
+    checkpoints.save(1, model, optimizer, {}, wait=False)
+    with pytest.raises(OSError, match="step-1: File exists"):
+        checkpoints.save(2, model, optimizer, {}, wait=False)
+    checkpoints.save(3, model, optimizer, {}, wait=True)
+    assert complete_steps(tmp_path) == [3]
+
+
+def test_check_tells_a_finished_save_once_and_does_not_wait_for_one_in_flight(tmp_path, monkeypatch):
+    go = threading.Event()
+    begin = layout.begin
+    monkeypatch.setattr(layout, "begin", lambda *given: go.wait(30) and begin(*given))
+    model, optimizer = trained(1)
+    checkpoints = Checkpoints(tmp_path, 1)
+    checkpoints.save(1, model, optimizer, {}, wait=False)
+    assert checkpoints.check() is None
+    assert checkpoints.newest() is None
+    go.set()
+    told = [step for step in iter(lambda: checkpoints.check() or checkpoints.newest(), 1) if step]
+    assert told == []
+    assert checkpoints.newest() == 1
+    assert checkpoints.check() is None
+
+
+def test_a_save_killed_at_any_moment_leaves_a_whole_checkpoint_or_none(tmp_path):
+    draw = random.Random(20261129)
+    seen = set()
+    for _ in range(24):
+        before = max(complete_steps(tmp_path), default=0)
+        child = processes.Process(target=tiny.save_in_a_loop, args=(tmp_path,))
+        child.start()
+        deadline = time.monotonic() + 60
+        while max(complete_steps(tmp_path), default=0) <= before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(draw.random() * 0.05)
+        child.kill()
+        child.join()
+        steps = complete_steps(tmp_path)
+        assert steps
+        assert steps[-1] > before
+        for step in steps:
+            with layout.reading(tmp_path / f"step-{step}") as digests:
+                layout.verify(tmp_path / f"step-{step}", digests, lambda: None)
+        model, _ = tiny.make()
+        state = Checkpoints(tmp_path, 2).resume(model, None)
+        assert state is not None
+        assert state["sum"] == tiny.checksum(model)
+        seen |= {path.suffix for path in tmp_path.iterdir()}
+    assert ".tmp" in seen, "no kill hit a save: the test has shown nothing"
+
+
+def run_ranks(tmp_path, how, before=None):
+    ranks = [processes.Process(target=tiny.save_as, args=(r, 2, tmp_path, how, before)) for r in range(2)]
+    (tmp_path / "meet").unlink(missing_ok=True)
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(100)
+    assert [rank.exitcode for rank in ranks] == [0, 0]
+
+
+@pytest.mark.parametrize(("first", "second"), [("ddp", "fsdp"), ("fsdp", "ddp")])
+def test_replicas_shards_and_one_process_resume_from_one_another(tmp_path, first, second):
+    run_ranks(tmp_path, first)
+    saved = torch.load(tmp_path / f"{first}.pt")
+    alone = tiny.make()
+    Checkpoints(tmp_path / first, 2).resume(*alone)
+    assert_equal(tiny.bits(*alone), saved)
+    run_ranks(tmp_path, second, before=first)
+    assert_equal(torch.load(tmp_path / f"{second}-resumed.pt"), saved)
+    alone = tiny.make()
+    Checkpoints(tmp_path / second, 2).resume(*alone)
+    assert_equal(tiny.bits(*alone), torch.load(tmp_path / f"{second}.pt"))
+
+
+def test_two_ranks_resume_what_one_process_saved(tmp_path):
+    model, optimizer = trained(3)
+    Checkpoints(tmp_path / "plain", 2).save(3, model, optimizer, {}, wait=True)
+    run_ranks(tmp_path, "fsdp", before="plain")
+    assert_equal(torch.load(tmp_path / "fsdp-resumed.pt"), tiny.bits(model, optimizer))
+    files = sorted(path.name for path in (tmp_path / "fsdp" / "step-5").glob("*.distcp"))
+    assert files == ["__0_0.distcp", "__1_0.distcp"]
+
+
+def test_the_marker_is_locked_shared_while_it_is_read(tmp_path):
+    save(tmp_path, 1)
+    with layout.reading(tmp_path / "step-1"), (tmp_path / "step-1" / MARKER).open() as other:
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,87 @@
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from trainer.signals import STOPPING, StopSignals
+
+SCRIPT = """
+import os, signal, sys
+from trainer.signals import StopSignals, print_stacks_on_request
+print_stacks_on_request()
+stop = StopSignals().install()
+def here():
+    for number in sys.argv[1:]:
+        os.kill(os.getpid(), int(number))
+here()
+print(stop.requested, stop.name, flush=True)
+"""
+
+
+def run(*numbers):
+    command = [sys.executable, "-c", SCRIPT, *(str(int(number)) for number in numbers)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("number", STOPPING)
+def test_each_stopping_signal_is_remembered_by_name_and_ends_nothing(number):
+    done = run(number)
+    assert (done.returncode, done.stdout) == (0, f"True {number.name}\n")
+
+
+def test_without_a_signal_nothing_is_requested():
+    assert run().stdout == "False \n"
+
+
+def test_the_first_signal_gives_the_name():
+    assert run(signal.SIGUSR1, signal.SIGTERM).stdout == "True SIGUSR1\n"
+
+
+def test_sigusr2_prints_the_stacks_and_stops_nothing():
+    done = run(signal.SIGUSR2)
+    assert (done.returncode, done.stdout) == (0, "False \n")
+    assert "in here" in done.stderr
+
+
+def test_a_second_interrupt_at_once_aborts():
+    done = run(signal.SIGINT, signal.SIGINT)
+    assert done.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in done.stderr
+
+
+def interrupts(*times):
+    clock = iter(times)
+    stop = StopSignals(lambda: next(clock))
+    for _ in times:
+        stop._handle(signal.SIGINT, None)
+    return stop
+
+
+def test_a_second_interrupt_within_two_seconds_is_abrupt():
+    with pytest.raises(KeyboardInterrupt):
+        interrupts(10.0, 11.9)
+
+
+def test_a_second_interrupt_later_is_patient():
+    assert interrupts(10.0, 12.1, 14.2).name == "SIGINT"
+
+
+def test_terms_and_warnings_are_patient_however_often_they_come():
+    stop = StopSignals(lambda: 0.0)
+    for _ in range(5):
+        stop._handle(signal.SIGTERM, None)
+        stop._handle(signal.SIGUSR1, None)
+    assert stop.is_set()
+
+
+def test_installing_takes_the_handlers_over():
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    try:
+        stop = StopSignals().install()
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert stop.requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
