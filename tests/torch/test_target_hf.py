@@ -8,13 +8,13 @@ import torch
 from trainer.batch import Document, pack
 from trainer.config import TargetConfig
 from trainer.errors import ConfigInvalid, DataInvalid
-from trainer.target.files import target_fingerprint
 from trainer.target.hf import HfTarget
 from trainer.target.load import (
     load_target,
     load_vocabulary,
     mask_token,
-    target_shape,
+    read_shape,
+    target_sha256,
 )
 
 transformers = pytest.importorskip("transformers")
@@ -169,7 +169,7 @@ def test_a_directory_loads_as_the_model_that_was_saved(saved):
     assert seen.last is not None
     assert expected.last is not None
     assert torch.equal(seen.last, expected.last)
-    assert loaded.shape == target_shape(config)
+    assert loaded.shape == read_shape(config)
 
 
 def test_the_vocabulary_alone_is_that_of_the_whole_model(saved):
@@ -201,7 +201,7 @@ def test_random_weights_are_the_same_on_a_rank_that_holds_the_vocabulary_alone(t
 
 @pytest.mark.parametrize(("name", "layers", "width"), [("qwen3-8b", 36, 4096), ("qwen3.6-27b", 64, 5120)])
 def test_the_shipped_shapes_are_known_to_transformers(name, layers, width):
-    shape = target_shape(TargetConfig(path=name, weights="random"))
+    shape = read_shape(TargetConfig(path=name, weights="random"))
     assert (shape.num_hidden_layers, shape.hidden_size) == (layers, width)
     assert shape.rope_theta in (1e6, 1e7)
 
@@ -242,7 +242,7 @@ def test_a_directory_that_is_no_model_is_one_line_with_its_name(tmp_path, conten
 
 def test_the_fingerprint_changes_with_a_weight_and_with_the_configuration(saved, tmp_path):
     config, _ = saved
-    before = target_fingerprint(config)
-    assert target_fingerprint(config) == before
-    assert target_fingerprint(dataclasses.replace(config, weights="random")) != before
-    assert target_fingerprint(TargetConfig()) != before
+    before = target_sha256(config)
+    assert target_sha256(config) == before
+    assert target_sha256(dataclasses.replace(config, weights="random")) != before
+    assert target_sha256(TargetConfig()) != before

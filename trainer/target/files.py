@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from trainer.config import TargetConfig
 
 SHAPES = Path(__file__).parent / "shapes"
-MIB = 1 << 20
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
@@ -34,27 +32,6 @@ def special_tokens(config: TargetConfig) -> list[tuple[str, int]]:
             values = value if isinstance(value, list) else [value]
             found += [(name, item) for item in values if isinstance(item, int)]
     return found
-
-
-def target_fingerprint(config: TargetConfig) -> str:
-    """sha256 that changes with the target's files, without reading all of a large model.
-
-    It covers config.json, and of each safetensors file its name, its size and its first and last MiB (the
-    first holds the names, types and places of its tensors). A change in the middle of a file alone goes
-    unseen.
-    """
-    directory = target_directory(config)
-    digest = hashlib.sha256(json.dumps(config_table(directory), sort_keys=True).encode())
-    digest.update(config.weights.encode())
-    files = sorted(directory.glob("*.safetensors")) if config.weights == "load" and directory.is_dir() else []
-    for path in files:
-        size = path.stat().st_size
-        digest.update(f"{path.name} {size}".encode())
-        with path.open("rb") as file:
-            digest.update(file.read(MIB))
-            file.seek(max(MIB, size - MIB))
-            digest.update(file.read(MIB))
-    return digest.hexdigest()
 
 
 def target_directory(config: TargetConfig) -> Path:

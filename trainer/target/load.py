@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +11,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import nn
 
-from trainer import seeds
 from trainer.errors import ConfigInvalid, DataInvalid
+from trainer.seeds import generator
 from trainer.target import own, own_files
 from trainer.target.files import config_table, find_tensor, is_own, special_tokens, target_directory
 from trainer.target.hf import HfTarget, require_plain_head, scaled_embedding, shape_of
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from trainer.target.api import Target, TargetShape, Vocabulary
 
 RANDOM_STD = 0.02
+MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def load_vocabulary(config: TargetConfig, device: torch.device | str, dtype: tor
     return Tables(scaled_embedding(embed), tables[head_name])
 
 
-def target_shape(config: TargetConfig) -> TargetShape:
+def read_shape(config: TargetConfig) -> TargetShape:
     """Its shape, from its config.json alone.
 
     Raises:
@@ -91,7 +94,7 @@ def mask_token(config: TargetConfig) -> int:
     """
     if is_own(config) and config.mask_token < 0:
         return int(config_table(target_directory(config)).get("mask_token_id", own_files.MASK_TOKEN))
-    rows = target_shape(config).vocab_size
+    rows = read_shape(config).vocab_size
     token = config.mask_token
     if not 0 <= token < rows:
         said = "is not said" if token < 0 else f"{token} is not in the vocabulary"
@@ -106,6 +109,27 @@ def mask_token(config: TargetConfig) -> int:
                 "to tell apart; allowed: an id that stands for nothing else"
             )
     return token
+
+
+def target_sha256(config: TargetConfig) -> str:
+    """sha256 that changes with the target's files, without reading all of a large model.
+
+    It covers config.json, and of each safetensors file its name, its size and its first and last MiB (the
+    first holds the names, types and places of its tensors). A change in the middle of a file alone goes
+    unseen.
+    """
+    directory = target_directory(config)
+    digest = hashlib.sha256(json.dumps(config_table(directory), sort_keys=True).encode())
+    digest.update(config.weights.encode())
+    files = sorted(directory.glob("*.safetensors")) if config.weights == "load" and directory.is_dir() else []
+    for path in files:
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(MIB))
+            file.seek(max(MIB, size - MIB))
+            digest.update(file.read(MIB))
+    return digest.hexdigest()
 
 
 def _hf_config(config: TargetConfig) -> Any:  # noqa: ANN401 - a transformers config
@@ -159,8 +183,7 @@ def _draw(model: nn.Module) -> None:
 @torch.no_grad()
 def _draw_one(name: str, parameter: Tensor) -> None:
     """Normal numbers that depend on the name alone: a rank that holds one table has the target's own."""
-    seed = seeds.generator(0, f"target/{name}", 0).initial_seed()
-    parameter.normal_(std=RANDOM_STD, generator=torch.Generator(parameter.device).manual_seed(seed))
+    parameter.normal_(std=RANDOM_STD, generator=generator(0, f"target/{name}", 0, parameter.device))
 
 
 def _one_table(

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainer.layers import AttentionProjections, RMSNorm, SwiGLU, rope_table
+from trainer.layers import AttentionProjections, RMSNorm, SwiGLU, repeat_heads, rope_table
 from trainer.target.api import Observation
 
 if TYPE_CHECKING:
@@ -39,10 +39,12 @@ class TargetOutput(NamedTuple):
 
 def _attend(q_RNTH: Tensor, k_RMKH: Tensor, v_RMKH: Tensor, mask: Tensor | None) -> Tensor:
     """PyTorch's SDPA, which a GPU runs fused: without a mask causal, or over all keys if some are past."""
-    causal = mask is None and q_RNTH.shape[2] == k_RMKH.shape[2]
-    return F.scaled_dot_product_attention(
-        q_RNTH, k_RMKH, v_RMKH, attn_mask=mask, is_causal=causal, enable_gqa=True
-    )
+    if mask is not None:  # the fused kernel that takes one wants a key head for each query head
+        groups = q_RNTH.shape[1] // k_RMKH.shape[1]
+        k_RMKH, v_RMKH = repeat_heads(k_RMKH, groups), repeat_heads(v_RMKH, groups)
+        return F.scaled_dot_product_attention(q_RNTH, k_RMKH, v_RMKH, attn_mask=mask)
+    causal = q_RNTH.shape[2] == k_RMKH.shape[2]
+    return F.scaled_dot_product_attention(q_RNTH, k_RMKH, v_RMKH, is_causal=causal, enable_gqa=True)
 
 
 def _attend_by_document(q_RNTH: Tensor, k_RMTH: Tensor, v_RMTH: Tensor, lengths: Lengths) -> Tensor:
