@@ -3,78 +3,62 @@
 from __future__ import annotations
 
 import argparse
-import faulthandler
 import os
-import signal
 import sys
-import threading
-from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from trainer import inject, settings
+from trainer.attempt import attempt
 from trainer.console import say
-from trainer.errors import ConfigInvalid, TrainerError
-from trainer.heartbeat import Heartbeat, Phase
-from trainer.lastwords import LastWords
-from trainer.rundir import RunDir, open_run_dir
-
-if TYPE_CHECKING:
-    from trainer.config import Config
-    from trainer.inject import Injection
+from trainer.errors import TrainerError
+from trainer.packages import require_packages
 
 USAGE_EXIT = 78
+COMMANDS = {
+    "train": "one attempt, on every GPU it may use (the default)",
+    "plan": "memory and disk that the worst step will take, without a GPU",
+    "eval": "acceptance length of a finished drafter",
+}
+EXAMPLES = """examples:
+  python -m trainer                                   the embedded target, on the CPU
+  python -m trainer --config qwen3-8b --set target.path=/models/Qwen3-8B --set data.path=chats.jsonl
+  python -m trainer plan --config seed-8gpu --set data.anchors=2048
+  python -m trainer eval --run-dir runs/tiny --prompts 8 --temperature 0.7
+  torchrun --nnodes 2 --nproc-per-node 8 ... -m trainer --config qwen3-8b --run-dir /shared/run"""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one attempt and return its exit code: 0 done, 1 exception, and those of `trainer.errors`."""
+    """Run a command and return its exit code: 0 done, 1 exception, and those of `trainer.errors`."""
     options = _parser().parse_args(argv)
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+    # Spinning at OpenMP's barriers wastes a core that another process wants, and then waits for it: on a busy
+    # machine of 2 cores a step took five times as long. Read once, when torch loads its OpenMP.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         if options.check_config:
-            settings.load(options.config, options.set)
+            require_packages(settings.load(options.config, options.set))
             _ = [inject.parse(spec) for spec in options.inject]
-            _require_packages()
             say(f"{options.config}: valid")
             return 0
-        run_dir = open_run_dir(os.environ, options.run_dir or Path("runs") / Path(options.config).stem)
-        return _attempt(options, run_dir)
+        return _run(options)
     except TrainerError as error:
         sys.stderr.write(f"trainer: {type(error).__name__}: {error}\n")
         return error.exit_code
 
 
-def _attempt(options: argparse.Namespace, run_dir: RunDir) -> int:
-    heartbeat = Heartbeat(run_dir.attempt / "heartbeat.json")
-    heartbeat.enter(Phase.INIT)
-    with LastWords(run_dir.attempt / "error.json", heartbeat):
-        config = settings.load(options.config, options.set)
-        injections = inject.due([inject.parse(spec) for spec in options.inject], os.environ)
-        _require_packages()
-        _train(config, injections, run_dir, heartbeat)
-    return 0
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "train":
+        return attempt(options)
+    config = settings.load(options.config, options.set)
+    require_packages(config)
+    # Each imports torch, which takes seconds: not above.
+    if options.command == "plan":
+        from trainer.planning import plan
 
+        return plan(config, as_json=options.json)
+    from trainer.evaluating import evaluate_export
 
-def _train(config: Config, injections: list[Injection], run_dir: RunDir, heartbeat: Heartbeat) -> None:
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    # Spinning at OpenMP's barriers wastes a core that another process wants, and then waits for it: on a busy
-    # machine of 2 cores a step took five times as long. Read once, when torch loads its OpenMP.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from trainer.train import Job, run  # not above: torch takes seconds to import
-
-    run(Job(config, injections, run_dir, heartbeat, stop))
-
-
-def _require_packages() -> None:
-    missing = [name for name in ("torch", "safetensors") if util.find_spec(name) is None]
-    if missing:
-        raise ConfigInvalid(
-            f"{sys.executable}: {' and '.join(missing)} not installed; run {sys.executable} -m pip install "
-            "'torch>=2.9,<2.15' 'safetensors>=0.4.5' 'numpy>=1.26', or name another python"
-        )
+    return evaluate_export(config, options)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -86,11 +70,18 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m trainer", description="Train a DFlash drafter.")
+    parser = _Parser(
+        prog="python -m trainer",
+        description="Train a DFlash drafter.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    told = "; ".join(f"{name}: {what}" for name, what in COMMANDS.items())
+    parser.add_argument("command", nargs="?", choices=COMMANDS, default="train", metavar="COMMAND", help=told)
     parser.add_argument(
         "--config",
         default="tiny.toml",
-        help="TOML file, tiny.toml or fast.toml, or - for stdin",
+        help="TOML file, a bundled one (tiny, fast, qwen3-8b, qwen3.6-27b, seed-8gpu), or - for stdin",
     )
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="override, as optim.lr=3e-4"
@@ -107,8 +98,13 @@ def _parser() -> argparse.ArgumentParser:
         "--inject",
         action="append",
         default=[],
-        metavar="CLASS@STEP[!]",
-        help="really fail, in the first attempt (with ! in each): "
+        metavar="CLASS@WHEN[:RANK][!]",
+        help="really fail at a step or phase, in the first attempt (with ! in each): "
         + ", ".join(f.value for f in inject.Failure),
     )
+    shown = parser.add_argument_group("plan and eval")
+    shown.add_argument("--json", action="store_true", help="print one JSON object")
+    shown.add_argument("--export", type=Path, help="eval: the drafter's folder (default RUN_DIR/export)")
+    shown.add_argument("--prompts", type=int, help="eval: held-out prompts decoded (default eval.prompts)")
+    shown.add_argument("--temperature", type=float, default=0.0, help="eval: 0 is greedy")
     return parser

@@ -120,7 +120,9 @@ class OptimConfig:
     """Micro-batches of a step over all drafters together, a multiple of their number: the rest of it is
     gradient accumulation, so that another number of drafters makes the same steps; 0 is one a drafter."""
     schedule: str = choice("cosine", "wsd")
-    """`cosine`, or `wsd`: warm-up, stable, linear decay over the last fifth."""
+    """`cosine`, or `wsd`: warm-up, stable, linear decay."""
+    decay_ratio: float = number(0.2, 0.0, 1.0)
+    """Share of the steps, the last ones, over which `wsd` decays."""
     warmup_ratio: float = number(0.04, 0.0, 0.9)
     """Share of the steps over which the learning rate rises."""
     weight_decay: float = number(0.01, 0.0, 10.0)

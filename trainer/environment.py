@@ -28,10 +28,13 @@ if TYPE_CHECKING:
 MAX_THREADS = 8
 
 
-def set_up_torch(config: Config) -> None:
+def set_up_torch(config: Config, device: torch.device, num_ranks: int) -> None:
     """Threads and determinism."""
-    torch.set_num_threads(config.compute.threads or min(MAX_THREADS, len(os.sched_getaffinity(0))))
-    torch.use_deterministic_algorithms(mode=True)
+    cores = min(MAX_THREADS, len(os.sched_getaffinity(0)))
+    torch.set_num_threads(config.compute.threads or max(1, cores // num_ranks))
+    # On a GPU every operation of a step is deterministic as it is, given CUBLAS_WORKSPACE_CONFIG; the mode
+    # would also fill new memory, and refuse operations that only evaluation uses.
+    torch.use_deterministic_algorithms(mode=device.type == "cpu")
     torch.manual_seed(config.seed)
 
 

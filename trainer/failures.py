@@ -11,7 +11,7 @@ import sys
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch.fx import _symbolic_trace, symbolic_trace
@@ -21,9 +21,13 @@ from trainer.console import say
 from trainer.errors import ConfigInvalid
 from trainer.files import write_durably
 from trainer.inject import Failure, Injection
+from trainer.model import DraftModel, use_layer_call
 
 if TYPE_CHECKING:
-    from trainer.model import DraftLayer, DraftModel
+    from collections.abc import Callable
+
+    from trainer.attention import AttentionMask
+    from trainer.model import DraftLayer
 
 # The shape at which dense attention asks for 284 GiB: 32 heads of a 1024 x 32 block step with a context of
 # 40,000.
@@ -49,10 +53,22 @@ def check_possible(injections: list[Injection]) -> None:
         )
 
 
-def fire(injection: Injection, draft: DraftModel) -> None:
-    """Fail. Returns only if the failure shows itself later in the step."""
-    say(f"injecting {injection.failure.value} in step {injection.step}")
-    _FIRE[injection.failure](draft)
+def fire(injection: Injection, draft: DraftModel | None) -> None:
+    """Fail. Returns only if the failure shows itself later in the step.
+
+    Raises:
+        ConfigInvalid: the failure needs a drafter, and none is there yet.
+    """
+    when = f"step {injection.step}" if injection.phase is None else f"phase {injection.phase.value}"
+    say(f"injecting {injection.failure.value} in {when}, rank {injection.rank}")
+    if draft is not None:
+        _IN_DRAFT.get(injection.failure, _nothing)(draft)
+    elif injection.failure in _IN_DRAFT:
+        raise ConfigInvalid(
+            f"--inject {injection.failure.value}: there is no drafter in {when}, rank {injection.rank}; "
+            "allowed: a step of a drafter rank"
+        )
+    _ANYWHERE.get(injection.failure, _silence)()
 
 
 def _is_tracing() -> bool:
@@ -89,20 +105,34 @@ class _TracingThread:
         symbolic_trace(traced)
 
 
+def _nothing(_: DraftModel) -> None:
+    """This failure is not in the drafter."""
+
+
+def _silence() -> None:
+    """This failure shows itself in the drafter."""
+
+
 def _fx_trace(draft: DraftModel) -> None:
-    compiled = draft.call_layer
+    compiled = cast("DraftLayer", draft.layers[0]).compute
 
     # The thread starts at the very call: a tracer also patches nn.Module for the whole process, and the
-    # target's
-    # modules, which are called before, would fail on that instead.
-    def call_while_tracing(layer: DraftLayer, *tensors: torch.Tensor) -> torch.Tensor:
+    # target's modules, which are called before, would fail on that instead.
+    def call_while_tracing(
+        layer: DraftLayer,
+        x: torch.Tensor,
+        context: torch.Tensor,
+        mask: AttentionMask,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+    ) -> torch.Tensor:
         _TracingThread().start()
-        return compiled(layer, *tensors)
+        return compiled(layer, x, context, mask, cos, sin)
 
-    draft.call_layer = call_while_tracing
+    use_layer_call(draft, call_while_tracing)
 
 
-def _oom_dense(_: DraftModel) -> None:
+def _oom_dense() -> None:
     # A machine that overcommits would grant the address space and die when it is touched; a limit makes the
     # allocator say no, as a GPU's does.
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
@@ -115,7 +145,7 @@ def _oom_dense(_: DraftModel) -> None:
         flex_attention(q, kv, kv)
 
 
-def _hang(_: DraftModel) -> None:
+def _hang() -> None:
     mine, theirs = threading.Lock(), threading.Lock()
     both_held = threading.Barrier(2)
 
@@ -135,36 +165,35 @@ def _nan(draft: DraftModel) -> None:
         draft.norm.weight[0] = float("nan")
 
 
-def _sigkill(_: DraftModel) -> None:
+def _sigkill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _segv(_: DraftModel) -> None:
+def _segv() -> None:
     ctypes.string_at(0)
 
 
-def _disk_full(_: DraftModel) -> None:
+def _disk_full() -> None:
     write_durably(Path("/dev/full"), b"checkpoint")
 
 
-def _exit(_: DraftModel) -> None:
+def _exit() -> None:
     sys.exit(3)
 
 
-def _python(draft: DraftModel) -> None:
+def _python() -> None:
     missing: dict[str, int] = {}
-    say(str(missing[f"layers.{len(draft.layers)}.self_attn"]))
+    say(str(missing["layers.9.self_attn"]))
 
 
-def _import(_: DraftModel) -> None:
+def _import() -> None:
     importlib.import_module("dflash_kernels")
 
 
-_FIRE = {
-    Failure.FX_TRACE: _fx_trace,
+_IN_DRAFT: dict[Failure, Callable[[DraftModel], None]] = {Failure.FX_TRACE: _fx_trace, Failure.NAN: _nan}
+_ANYWHERE: dict[Failure, Callable[[], None]] = {
     Failure.OOM_DENSE: _oom_dense,
     Failure.HANG: _hang,
-    Failure.NAN: _nan,
     Failure.SIGKILL: _sigkill,
     Failure.SEGV: _segv,
     Failure.DISK_FULL: _disk_full,

@@ -33,7 +33,8 @@ class Phase(str, Enum):
 class Heartbeat:
     """The present state of the attempt, written at every phase change and each half second between."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
+        """Of the leader, with a path; other ranks only remember where they stand."""
         self._path = path
         self._written_at = float("-inf")
         self.phase = Phase.INIT
@@ -43,6 +44,8 @@ class Heartbeat:
         self.tokens_per_s: float | None = None
         self.step_s: float | None = None
         self.recompiles = 0
+        self.skipped_steps = 0
+        self.rollbacks = 0
         self.peak_memory_bytes: int | None = None
         self.resumed_from_step: int | None = None
         self.checkpoint_step: int | None = None
@@ -59,6 +62,8 @@ class Heartbeat:
 
     def _write(self) -> None:
         self._written_at = time.monotonic()
+        if self._path is None:
+            return
         value = {
             "phase": self.phase.value,
             "step": self.step,
@@ -67,6 +72,8 @@ class Heartbeat:
             "tokens_per_s": self.tokens_per_s,
             "step_s": self.step_s,
             "recompiles": self.recompiles,
+            "skipped_steps": self.skipped_steps,
+            "rollbacks": self.rollbacks,
             "peak_memory_bytes": self.peak_memory_bytes,
             "resumed_from_step": self.resumed_from_step,
             "checkpoint_step": self.checkpoint_step,

@@ -1,4 +1,4 @@
-"""Parse `--inject CLASS@STEP[!]`: which failure, before which step, and whether in a later attempt too."""
+"""Parse `--inject CLASS@WHEN[:RANK][!]`: which failure, when, on which rank, and in later attempts too?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from trainer.errors import ConfigInvalid
+from trainer.heartbeat import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,20 +41,25 @@ class Failure(str, Enum):
     """From here on each step takes a second longer."""
 
 
-_SPEC = re.compile(r"(?P<name>[a-z-]+)@(?P<step>[1-9][0-9]*)(?P<always>!?)")
+_PHASES = tuple(phase.value for phase in Phase)
+_SPEC = re.compile(
+    rf"(?P<name>[a-z-]+)@(?:(?P<step>[1-9][0-9]*)|(?P<phase>{'|'.join(_PHASES)}))(?::(?P<rank>[0-9]+))?(?P<always>!?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Fail this way while step `step` (1 is the first) is computed."""
+    """Fail this way while step `step` (1 is the first) is computed, or as soon as a phase is entered."""
 
     failure: Failure
-    step: int
+    step: int | None
+    phase: Phase | None
+    rank: int
     always: bool
 
 
 def parse(spec: str) -> Injection:
-    """Read `CLASS@STEP` or `CLASS@STEP!`.
+    """Read `CLASS@STEP` or `CLASS@PHASE`, then perhaps `:RANK`, then perhaps `!`.
 
     Raises:
         ConfigInvalid: not of that form, or an unknown class.
@@ -61,10 +67,19 @@ def parse(spec: str) -> Injection:
     match = _SPEC.fullmatch(spec)
     names = ", ".join(failure.value for failure in Failure)
     if match is None:
-        raise ConfigInvalid(f"--inject {spec}: not CLASS@STEP or CLASS@STEP!; CLASS is one of {names}")
+        raise ConfigInvalid(
+            f"--inject {spec}: not CLASS@STEP, CLASS@PHASE or either with :RANK or !; CLASS is one of "
+            f"{names}; PHASE one of {', '.join(_PHASES)}"
+        )
     if match["name"] not in {failure.value for failure in Failure}:
         raise ConfigInvalid(f"--inject {spec}: {match['name']!r} is not a class; allowed: {names}")
-    return Injection(Failure(match["name"]), int(match["step"]), bool(match["always"]))
+    return Injection(
+        Failure(match["name"]),
+        None if match["step"] is None else int(match["step"]),
+        None if match["phase"] is None else Phase(match["phase"]),
+        int(match["rank"] or 0),
+        bool(match["always"]),
+    )
 
 
 def due(injections: list[Injection], environ: Mapping[str, str]) -> list[Injection]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, final
 
 from trainer.clock import utc_now
 from trainer.console import warn
-from trainer.errors import TrainerError
+from trainer.errors import Interrupted, TrainerError
 from trainer.files import SCHEMA
+from trainer.parallel.death import PEER_EXIT, is_communication
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,20 +20,30 @@ if TYPE_CHECKING:
     from trainer.heartbeat import Heartbeat
 
 
+class Announce(Protocol):
+    """Tell all ranks that this one fails; whether it is the first to do so."""
+
+    def __call__(self, message: str, *, code: int, communication: bool) -> bool:
+        """See `trainer.parallel.failfast.FailFast.announce`."""
+
+
+@final
 class LastWords:
     """A context that records whatever exception leaves it, and lets it go on.
 
     A `SystemExit` is not an error: whoever raised it chose the exit code. The first rank to fail has the
-    word; a later one finds the file and leaves it as it is.
+    word; a later one, or one that failed only because another did, leaves with PEER_EXIT and says nothing.
     """
 
     def __init__(self, path: Path, heartbeat: Heartbeat, rank: int = 0) -> None:
         self._path = path
         self._heartbeat = heartbeat
-        self._rank = rank
+        self.rank = rank
+        self.announce: Announce | None = None
+        """Tells the other ranks, once there are any."""
 
-    def __enter__(self) -> None:
-        return None
+    def __enter__(self) -> LastWords:
+        return self
 
     def __exit__(
         self,
@@ -42,12 +53,14 @@ class LastWords:
     ) -> None:
         if error is None or kind is None or issubclass(kind, SystemExit):
             return
+        if not self._is_first(error):
+            raise SystemExit(PEER_EXIT)
         value = {
             "schema": SCHEMA,
             "exception": qualified_name(kind),
             "message": str(error),
             "traceback": "".join(traceback.format_exception(kind, error, trace)),
-            "rank": self._rank,
+            "rank": self.rank,
             "phase": self._heartbeat.phase.value,
             "step": self._heartbeat.step,
             "kind": error.kind if isinstance(error, TrainerError) else None,
@@ -58,6 +71,13 @@ class LastWords:
             self._heartbeat.enter(self._heartbeat.phase)  # beats are thinned: the last may tell an older step
         except OSError as unwritten:  # a full disk may be what ended it: the first error must come through
             warn(f"{self._path}: {unwritten}; the reason is in this log alone")
+
+    def _is_first(self, error: BaseException) -> bool:
+        if self.announce is None or isinstance(error, Interrupted):
+            return True
+        code = error.exit_code if isinstance(error, TrainerError) else 1
+        words = f"{qualified_name(type(error))}: {error}".splitlines()[0]
+        return self.announce(words, code=code, communication=is_communication(error))
 
     def _publish(self, data: bytes) -> None:
         # A hard link is exclusive and atomic at once: a reader never sees half a file, a second rank never

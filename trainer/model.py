@@ -80,8 +80,9 @@ def draft_shape(target: TargetShape, draft: DraftConfig, source: TargetConfig) -
     layer_ids = source.layer_ids or target_layer_ids(depth, draft.num_target_layers)
     if not all(0 <= layer < depth for layer in layer_ids) or len(set(layer_ids)) < len(layer_ids):
         raise ConfigInvalid(
-            f"target.layer_ids: {list(layer_ids)} does not fit a target of {depth} layers; allowed: different "
-            f"ids from 0 to {depth - 1}, or fewer draft.num_target_layers than {draft.num_target_layers}"
+            f"target.layer_ids: {list(layer_ids)} does not fit a target of {depth} layers; allowed: "
+            f"different ids from 0 to {depth - 1}, or fewer than {draft.num_target_layers} "
+            "draft.num_target_layers"
         )
     if draft.sliding_layers > draft.num_layers:
         raise ConfigInvalid(

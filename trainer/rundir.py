@@ -44,6 +44,16 @@ def open_run_dir(environ: Mapping[str, str], by_hand: Path) -> RunDir:
         raise ConfigInvalid(message) from error
 
 
+def environ_of(run_dir: RunDir) -> dict[str, str]:
+    """The variables by which the ranks of an attempt find its directories."""
+    return {
+        "DFLASHCTL_RUN_DIR": str(run_dir.run),
+        "DFLASHCTL_ATTEMPT": run_dir.attempt.name,
+        "DFLASHCTL_ATTEMPT_DIR": str(run_dir.attempt),
+        "DFLASHCTL_CHECKPOINT_DIR": str(run_dir.checkpoints),
+    }
+
+
 def _numbered_attempt(environ: Mapping[str, str], run: Path) -> RunDir:
     number = environ.get("DFLASHCTL_ATTEMPT", "")
     if not number.isdecimal():

@@ -7,7 +7,7 @@ import hashlib
 import torch
 
 
-def generator(seed: int, purpose: str, index: int) -> torch.Generator:
-    """A CPU generator that depends on nothing but its arguments."""
+def generator(seed: int, purpose: str, index: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator that depends on nothing but its arguments; a GPU draws other numbers than the CPU."""
     digest = hashlib.sha256(f"{seed}/{purpose}/{index}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)

@@ -1,19 +1,24 @@
 import pytest
 
 from trainer.errors import ConfigInvalid
+from trainer.heartbeat import Phase
 from trainer.inject import Failure, Injection, due, parse
 
 
 @pytest.mark.parametrize("failure", list(Failure))
 def test_every_class_is_read_with_its_step(failure):
-    assert parse(f"{failure.value}@12") == Injection(failure, 12, always=False)
+    assert parse(f"{failure.value}@12") == Injection(failure, 12, None, 0, always=False)
+
+
+def test_a_phase_and_a_rank_are_read():
+    assert parse("sigkill@warmup:3!") == Injection(Failure.SIGKILL, None, Phase.WARMUP, 3, always=True)
 
 
 def test_an_exclamation_mark_means_every_attempt():
     assert parse("nan@3!").always
 
 
-@pytest.mark.parametrize("spec", ["nan", "nan@", "nan@0", "nan@-1", "nan@x", "@3", "nan@3?", "nan@3\n"])
+@pytest.mark.parametrize("spec", ["nan", "nan@", "nan@0", "nan@-1", "nan@x", "@3", "nan@3?", "nan@3:", "nan@3:x", "nan@dinner", "nan@3\n"])
 def test_another_form_is_refused_with_the_form(spec):
     with pytest.raises(ConfigInvalid, match=r"CLASS@STEP"):
         parse(spec)

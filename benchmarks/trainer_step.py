@@ -1,0 +1,203 @@
+"""One drafter's training step on this GPU, with random weights and hidden states: time, memory, recompiles.
+
+    python -m benchmarks.trainer_step                      the seed's shape and the peers' small one
+    python -m benchmarks.trainer_step --shape seed --steps 20 --json
+
+The step is the trainer's own: anchors and mask drawn anew, forward, backward, one norm, fused AdamW. The same
+shapes as `facts` of the peers: Qwen3-8B draft dimensions, 5 layers, one document a row unless `packed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from trainer.batch import Batch, Document, pack
+from trainer.compiling.warmup import compiled, forbid_recompiles, num_graphs
+from trainer.config import Config, DataConfig, DraftConfig, LossConfig, TargetConfig
+from trainer.drafting import Drafting, begin_draft
+from trainer.model import DraftLayer, DraftModel, draft_shape, use_layer_call
+from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate
+from trainer.plan import forecast, useful_flops
+from trainer.target.api import Observation, TargetShape
+
+if TYPE_CHECKING:
+    from trainer.target.api import Vocabulary
+
+QWEN3_8B = TargetShape(
+    vocab_size=151936,
+    hidden_size=4096,
+    intermediate_size=12288,
+    num_hidden_layers=36,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    head_dim=128,
+    rms_norm_eps=1e-6,
+    rope_theta=1e6,
+    max_position_embeddings=40960,
+)
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A step's shape."""
+
+    context_tokens: int
+    anchors: int
+    block_size: int
+    documents: int
+
+
+SHAPES = {
+    "seed": Shape(40064, 1024, 32, 1),
+    "packed": Shape(40064, 1024, 32, 10),
+    "small": Shape(4096, 512, 16, 1),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure each shape asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--shape", action="append", choices=SHAPES, help="default: all")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(argv)
+    if not torch.cuda.is_available():
+        sys.stderr.write("trainer_step: no CUDA device here\n")
+        return 1
+    for name in options.shape or SHAPES:
+        told = measure(name, SHAPES[name], options.steps)
+        sys.stdout.write((json.dumps(told) if options.json else _line(told)) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+def measure(name: str, shape: Shape, steps: int) -> dict[str, object]:
+    """Train `steps` steps at this shape, after two of warm-up."""
+    config = configuration(shape)
+    drafting = random_drafting(config)
+    draft = cast("DraftModel", drafting.draft)
+    optimizer = make_optimizer(draft, config.optim)
+    batch, observation = random_batch(shape, drafting)
+    torch.cuda.reset_peak_memory_stats()
+    begun = time.monotonic()
+    _step(drafting, optimizer, batch, observation, 0)
+    torch.cuda.synchronize()
+    first_s = time.monotonic() - begun
+    _step(drafting, optimizer, batch, observation, 1)
+    graphs = num_graphs()
+    forbid_recompiles()
+    times, losses = [], []
+    for step in range(2, 2 + steps):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        losses.append(_step(drafting, optimizer, batch, observation, step))
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    torch.compiler.set_stance("default")
+    median = statistics.median(times)
+    flops = useful_flops(config, QWEN3_8B, document_tokens=shape.context_tokens / shape.documents).drafter
+    predicted = forecast(config, QWEN3_8B, 1)
+    told: dict[str, object] = {
+        "shape": name,
+        **dataclasses.asdict(shape),
+        "steps": steps,
+        "median_ms": round(median, 1),
+        "context_tokens_per_s": round(shape.context_tokens / median * 1000),
+        "tflops": round(flops / median / 1e9, 1),
+        "peak_gib": round(torch.cuda.max_memory_allocated() / GIB, 2),
+        "forecast_gib": round(predicted.total / GIB, 2),
+        "first_step_s": round(first_s, 1),
+        "recompiles": num_graphs() - graphs,
+        "loss_first": round(float(losses[0]), 4),
+        "loss_last": round(float(losses[-1]), 4),
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
+    del drafting, draft, optimizer, batch, observation
+    torch.cuda.empty_cache()
+    return told
+
+
+def configuration(shape: Shape) -> Config:
+    """The peers' recipe at this shape."""
+    return Config(
+        total_steps=1000,
+        target=TargetConfig(path="qwen3-8b", mask_token=151669),
+        data=DataConfig(batch_rows=1, context_tokens=shape.context_tokens, anchors=shape.anchors),
+        draft=DraftConfig(num_layers=5, block_size=shape.block_size, num_target_layers=5),
+        loss=LossConfig(gamma=7.0),
+    )
+
+
+def random_drafting(config: Config, device: str = "cuda") -> Drafting:
+    """A drafter of Qwen3-8B's dimensions beside a random embedding and head."""
+    torch.manual_seed(0)
+    dtype = torch.bfloat16
+
+    def table() -> torch.Tensor:
+        shape = (QWEN3_8B.vocab_size, QWEN3_8B.hidden_size)
+        return torch.empty(shape, dtype=dtype, device=device).normal_(std=0.02)
+
+    vocabulary = cast("Vocabulary", SimpleNamespace(embedding=table(), head=table()))
+    shape = draft_shape(QWEN3_8B, config.draft, config.target)
+    draft = begin_draft(config, shape, None, torch.device(device))
+    use_layer_call(draft, compiled(DraftLayer.plain, "inductor"))
+    return Drafting(config, shape, draft, vocabulary, config.target.mask_token, dtype)
+
+
+def random_batch(shape: Shape, drafting: Drafting) -> tuple[Batch, Observation]:
+    """Random tokens, in documents of equal length, and random hidden states."""
+    length = shape.context_tokens // shape.documents
+    everything = torch.ones(length, dtype=torch.bool)
+    generator = torch.Generator().manual_seed(1)
+    documents = [
+        Document(torch.randint(0, 150000, (length,), generator=generator), everything)
+        for _ in range(shape.documents)
+    ]
+    batch = pack([documents], shape.context_tokens).to("cuda")
+    width = len(drafting.tap_layers) * QWEN3_8B.hidden_size
+    taps = torch.empty((1, shape.context_tokens, width), dtype=drafting.dtype, device="cuda").normal_()
+    return batch, Observation(taps, None)
+
+
+def _step(
+    drafting: Drafting,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    observation: Observation,
+    step: int,
+) -> torch.Tensor:
+    set_learning_rate(optimizer, learning_rate(step, drafting.config.total_steps, drafting.config.optim))
+    terms = drafting.loss(batch, observation, step)
+    terms.total.backward()
+    scale_and_clip(drafting.draft.parameters(), 1 / terms.weight.clamp(min=1e-9), drafting.config.optim.clip)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return (terms.total / terms.weight).detach()
+
+
+def _line(told: dict[str, object]) -> str:
+    return (
+        f"{told['shape']}: {told['median_ms']} ms a step, {told['context_tokens_per_s']} context tokens/s, "
+        f"{told['tflops']} TFLOP/s, peak {told['peak_gib']} GiB (forecast {told['forecast_gib']}), first step "
+        f"{told['first_step_s']} s, {told['recompiles']} recompiles, loss {told['loss_first']} to "
+        f"{told['loss_last']}, {told['device']}, torch {told['torch']}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

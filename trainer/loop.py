@@ -1,0 +1,198 @@
+"""A drafter rank's loop: step, verdict, log, evaluate, save; and back to a checkpoint if it must be."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trainer import metrics
+from trainer.console import say, warn
+from trainer.errors import Interrupted, NonFinite
+from trainer.guard import Verdict
+from trainer.heartbeat import Phase
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    import torch
+
+    from trainer.checkpoint import Checkpoints
+    from trainer.compiling.warmup import WarmUp
+    from trainer.evaluation import Evaluator
+    from trainer.guard import Guard
+    from trainer.job import Job
+    from trainer.model import DraftModel
+    from trainer.parallel.group import Group
+    from trainer.parallel.schedule import Schedule
+    from trainer.skips import Skips
+    from trainer.sources import Source
+    from trainer.stepping import Stepper, StepResult
+
+
+@dataclass(slots=True)
+class Loop:
+    """What the loop works with, and where it stands."""
+
+    job: Job
+    group: Group
+    draft: DraftModel
+    """Without its wrapper."""
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    stepper: Stepper
+    source: Source
+    guard: Guard
+    skips: Skips
+    checkpoints: Checkpoints
+    warmed: WarmUp
+    origin: dict[str, Any]
+    """What a checkpoint says about data and seed; another one is warned of at resume."""
+    evaluator: Evaluator
+    step: int = 0
+    """Steps behind us, those left out included."""
+    loss: float | None = None
+    """Of the last step taken."""
+
+    def run(self) -> None:
+        """Train to the last step.
+
+        Raises:
+            Interrupted: asked to stop; a checkpoint holds every finished step.
+            NonFinite: the guard gave up.
+        """
+        config, heartbeat = self.job.config, self.job.heartbeat
+        data = config.data
+        clock = metrics.StepClock(self.schedule.per_step * data.batch_rows * data.context_tokens)
+        self.job.enter(Phase.TRAIN, self.draft)
+        while self.step < config.total_steps:
+            self._stop_if_asked()
+            self.job.before_step(self.step + 1, self.draft)
+            self._tell(self.checkpoints.check())
+            result = self._take_step()
+            clock.count()
+            heartbeat.recompiles = self.warmed.recompiles()
+            heartbeat.step, heartbeat.loss = self.step, self.loss
+            heartbeat.step_s, heartbeat.tokens_per_s = clock.read()
+            self.job.alive()
+            last = self.step == config.total_steps
+            if result is not None and (self.step % config.log_every == 0 or last):
+                self._log(result)
+                clock.restart()
+            paused_at = time.monotonic()
+            if config.eval.every_steps and self.step % config.eval.every_steps == 0 and not last:
+                self._evaluate()
+            if self.step % config.checkpoint.every_steps == 0 or last:
+                self.save(wait=last or config.checkpoint.wait)
+            clock.skip(time.monotonic() - paused_at)
+
+    def resume(self) -> dict[str, Any] | None:
+        """Go on from the newest checkpoint that can be read, if there is one; what it says."""
+        heartbeat = self.job.heartbeat
+        heartbeat.total_steps = self.job.config.total_steps
+        state = self.checkpoints.resume(self.draft, self.optimizer)
+        if state is None:
+            return None
+        for key, value in self.origin.items():
+            if state.get(key) != value and self.group.topology.is_leader:
+                warn(f"{key} is not the checkpoint's; training goes on, but not as it would have")
+        self.step, self.loss = state["step"], state["loss"]
+        heartbeat.step = heartbeat.checkpoint_step = self.step
+        heartbeat.loss = self.loss
+        return state
+
+    def save(self, *, wait: bool) -> None:
+        """Begin to write a checkpoint of the last step; it is told when it is whole."""
+        before = self.job.heartbeat.phase
+        self.job.enter(Phase.CHECKPOINT, self.draft)
+        self._tell(self.checkpoints.finish())
+        state = {"step": self.step, "loss": self.loss, "guard": self.guard.state(), **self.origin}
+        self.checkpoints.save(self.step, self.draft, self.optimizer, state, wait=wait)
+        if wait:
+            self._tell(self.step)
+        self.job.heartbeat.enter(before)
+
+    def _tell(self, step: int | None) -> None:
+        if step is not None:
+            self.job.heartbeat.checkpoint_step = step
+            say(f"checkpoint step-{step}")
+
+    def _take_step(self) -> StepResult | None:
+        """One step forward, or back to a checkpoint; None if no step was taken."""
+        if self.step in self.skips:
+            self.step += 1
+            return None
+        result = self.stepper.gradients(self.step)
+        judged = self.guard.judge(
+            self.step,
+            result.loss,
+            result.grad_norm,
+            finite=result.finite,
+            can_roll_back=self.checkpoints.newest() is not None,
+        )
+        if judged.reason is None:
+            self.stepper.apply(result)
+            self.step, self.loss = self.step + 1, result.loss
+            return result
+        self.stepper.drop()
+        if judged.verdict is Verdict.GIVE_UP:
+            raise NonFinite(judged.line)
+        if self.group.topology.is_leader:
+            warn(judged.line)
+        self.skips.record(self.step, judged.reason, loss=result.loss, grad_norm=result.grad_norm)
+        heartbeat = self.job.heartbeat
+        heartbeat.skipped_steps, heartbeat.rollbacks = self.guard.skipped_steps, self.guard.rollbacks
+        if judged.verdict is Verdict.SKIP:
+            self.step += 1
+        else:
+            self._roll_back()
+        return None
+
+    def _roll_back(self) -> None:
+        was = self.step
+        self.source.discard()
+        self._tell(self.checkpoints.finish())
+        state = self.resume()
+        assert state is not None  # the guard goes back only to a checkpoint that is there
+        self.guard.rolled_back(state["guard"])
+        self.job.heartbeat.rollbacks = self.guard.rollbacks
+        say(f"went back from step {was} to the checkpoint of step {self.step}")
+
+    def _stop_if_asked(self) -> None:
+        if not self.group.any_drafter(self.job.stop.requested):
+            return
+        self.source.discard()
+        self._tell(self.checkpoints.finish())
+        if self.step != self.checkpoints.newest():
+            self.save(wait=True)
+        raise Interrupted(
+            f"stopped as asked{_by(self.job.stop.name)} after step {self.step}; a checkpoint holds that step"
+        )
+
+    def _log(self, result: StepResult) -> None:
+        heartbeat = self.job.heartbeat
+        reading = metrics.StepReading(
+            step=self.step,
+            loss=result.loss,
+            lr=result.lr,
+            grad_norm=result.grad_norm,
+            step_s=heartbeat.step_s or 0.0,
+            tokens_per_s=heartbeat.tokens_per_s or 0.0,
+        )
+        say(metrics.step_line(reading, self.job.config.total_steps))
+        if self.group.topology.is_leader:
+            metrics.record_step(self.job.run_dir.attempt / "metrics.jsonl", reading)
+
+    def _evaluate(self) -> None:
+        self.job.enter(Phase.EVAL, self.draft)
+        told = self.evaluator(self.step)
+        if self.group.topology.is_leader:
+            length = told["acceptance_length"]
+            of = f"{self.step}/{self.job.config.total_steps}"
+            say(f"step {of} acceptance length {length:.2f} on held-out documents")
+            metrics.record_eval(self.job.run_dir.attempt / "metrics.jsonl", self.step, length)
+        self.job.heartbeat.enter(Phase.TRAIN)
+
+
+def _by(signal: str) -> str:
+    return f" by {signal}" if signal else ""

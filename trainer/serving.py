@@ -1,0 +1,48 @@
+"""A target rank of a split: it runs the target for whoever asks, and the first one evaluates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainer.compiling.caches import cache_dirs
+from trainer.drafting import Drafting
+from trainer.evaluation import evaluate_here
+from trainer.heartbeat import Phase
+from trainer.model import DraftModel
+from trainer.parallel.transport import Server
+from trainer.warming import compile_and_warm_up
+
+if TYPE_CHECKING:
+    from trainer.job import Job
+    from trainer.loading import Loaded
+    from trainer.parallel.group import Group
+    from trainer.target.api import Observation
+
+
+def serve(job: Job, group: Group, loaded: Loaded) -> None:
+    """Answer the drafters until all of them have said good-bye."""
+    config, target = job.config, loaded.target
+    assert target is not None
+    machine, per_step = loaded.machine, config.optim.micro_batches or job.topology.num_drafters
+    drafting: Drafting | None = None
+    state = {}
+    if job.topology.target_index == 0:
+        draft = DraftModel(loaded.shape).to(machine.device)
+        state = dict(draft.named_parameters())
+        drafting = Drafting(config, loaded.shape, draft, target, loaded.mask_token, machine.dtype)
+        job.enter(Phase.COMPILE)
+        dirs = cache_dirs(job.run_dir.run)
+        compile_and_warm_up(job, drafting, draft, machine.backend, dirs, trains=False)
+        job.enter(Phase.WARMUP)
+    job.enter(Phase.TRAIN)
+
+    def make(index: int) -> Observation:
+        job.before_step(index // per_step + 1, None)
+        batch = loaded.data.train.micro_batch(index).to(machine.device)
+        return target.observe(batch, loaded.shape.target_layer_ids, last=config.loss.labels == "target")
+
+    def evaluate(step: int) -> dict[str, Any]:
+        assert drafting is not None
+        return evaluate_here(job, loaded, drafting, target, step, compile_more=False)
+
+    Server(group).serve(make, evaluate, state)
