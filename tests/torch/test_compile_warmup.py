@@ -1,0 +1,322 @@
+"""Warm-up: every shape once, and nothing after; the twin's graphs serve the real layers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo import config as dynamo_config
+
+from trainer.compiling import warmup
+from trainer.compiling.caches import cache_dirs, point_caches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from trainer.compiling.caches import CacheDirs
+
+# Dynamo asks every input for its gradient, and hides that warning unless warnings are errors.
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:The .grad attribute")]
+
+
+@pytest.fixture(autouse=True)
+def _dynamo_as_new() -> Iterator[None]:
+    limits = dynamo_config.recompile_limit, dynamo_config.fail_on_recompile_limit_hit
+    torch._dynamo.reset()
+    yield
+    torch.compiler.set_stance("default")
+    torch._dynamo.reset()
+    dynamo_config.recompile_limit, dynamo_config.fail_on_recompile_limit_hit = limits
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> CacheDirs:
+    found = cache_dirs(tmp_path, host="here")
+    found.node.mkdir(parents=True)
+    return found
+
+
+class Layer(nn.Module):
+    """As the drafter's: `plain` is what is compiled, and forward calls it or its compiled form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = nn.Linear(8, 8, bias=False)
+        self.norm = nn.LayerNorm(8)
+        self.compute: Callable[..., torch.Tensor] = Layer.plain
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.compute(self, x)
+
+    def plain(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.norm(self.proj(x))
+
+
+class Stack(nn.Module):
+    def __init__(self, call: Callable[..., torch.Tensor], depth: int = 5) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(depth))
+        for layer in self.layers:
+            layer.compute = call
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def step(call: Callable[[torch.Tensor], torch.Tensor], rows: int) -> None:
+    """A first layer's input needs no gradient, a later one's does: two graphs."""
+    call(call(torch.ones(rows, 8))).sum().backward()
+
+
+def look(call: Callable[[torch.Tensor], torch.Tensor], rows: int) -> None:
+    with torch.no_grad():
+        call(torch.ones(rows, 8))
+
+
+def calls(call: Callable[[torch.Tensor], torch.Tensor], *rows: int):
+    trains = [(f"step {count}", lambda count=count: step(call, count)) for count in rows]
+    return [*trains, *((f"look {count}", lambda count=count: look(call, count)) for count in rows)]
+
+
+def warm(dirs: CacheDirs, call: Callable[[torch.Tensor], torch.Tensor], *rows: int) -> warmup.WarmUp:
+    return warmup.warm_up(calls(call, *rows), dirs=dirs, origin=None, local_rank=0, beat=lambda: None)
+
+
+def on(layer: nn.Module, call: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: call(layer, x)
+
+
+def test_a_twin_s_graphs_serve_five_layers_and_nothing_compiles_after(dirs):
+    call = warmup.compiled(Layer.plain, "aot_eager")
+    done = warm(dirs, on(Layer(), call), 2, 4)
+    assert done.graphs == 6  # two row counts x (first layer, later layer, no gradients)
+    real, plain = Stack(call), Stack(Layer.plain)
+    plain.load_state_dict(real.state_dict())
+    for rows in (2, 4):
+        x = torch.randn(rows, 8)
+        assert torch.equal(real(x), plain(x))
+        real(x).sum().backward()
+        plain(x).sum().backward()
+        for mine, theirs in zip(real.parameters(), plain.parameters(), strict=True):
+            assert torch.equal(mine.grad, theirs.grad)
+        real.eval()
+        with torch.no_grad():
+            real(x)
+        real.train()
+    assert done.recompiles() == 0
+
+
+def test_a_shape_that_was_not_warmed_up_is_refused(dirs):
+    call = warmup.compiled(Layer.plain, "aot_eager")
+    done = warm(dirs, on(Layer(), call), 2)
+    with pytest.raises(RuntimeError, match="fail_on_recompile"):
+        call(Layer(), torch.ones(3, 8))
+    assert done.recompiles() == 0
+
+
+def test_compiling_on_purpose_is_allowed_and_counted(dirs):
+    call = warmup.compiled(Layer.plain, "aot_eager")
+    done = warm(dirs, on(Layer(), call), 2)
+    with warmup.allowing_compile():
+        call(Layer(), torch.ones(3, 8))
+    call(Layer(), torch.ones(3, 8))
+    assert done.recompiles() == 1
+    with pytest.raises(RuntimeError, match="fail_on_recompile"):
+        call(Layer(), torch.ones(4, 8))
+
+
+def test_the_recompile_limit_is_an_error_and_not_uncompiled_code(monkeypatch):
+    call = warmup.compiled(Layer.plain, "aot_eager")
+    monkeypatch.setattr(dynamo_config, "recompile_limit", 2)
+    for rows in (2, 3):
+        call(Layer(), torch.ones(rows, 8))
+    with pytest.raises(Exception, match="recompile_limit"):
+        call(Layer(), torch.ones(4, 8))
+
+
+def test_many_buckets_stay_under_the_recompile_limit(dirs):
+    call = warmup.compiled(Layer.plain, "aot_eager")
+    assert warm(dirs, on(Layer(), call), *range(2, 7)).graphs == 15
+
+
+def test_a_call_that_compiles_each_time_is_told_by_name(dirs):
+    count = iter(range(2, 10))
+    call = warmup.compiled(Layer.plain, "aot_eager")
+    changing = [("eval", lambda: look(on(Layer(), call), next(count)))]
+    with pytest.raises(RuntimeError, match="fail_on_recompile"):
+        warmup.warm_up(changing, dirs=dirs, origin=None, local_rank=0, beat=lambda: None)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_backward_that_only_the_second_pass_runs_is_told_by_name(dirs, monkeypatch):
+    monkeypatch.setattr(torch._inductor.config.cpp, "vec_isa_ok", True)
+    monkeypatch.setattr(torch._inductor.config, "cpp_cache_precompile_headers", False)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(dirs.node / "inductor"))
+    layer, seen = Layer(), []
+    call = warmup.compiled(Layer.plain, "inductor")
+
+    def late() -> None:
+        out = call(layer, torch.ones(2, 8)).sum()
+        if seen:
+            out.backward()
+        seen.append(1)
+
+    with pytest.raises(RuntimeError, match="warm-up of step: it compiled again"):
+        warmup.warm_up([("step", late)], dirs=dirs, origin=None, local_rank=0, beat=lambda: None)
+
+
+def test_warm_up_keeps_the_random_state(dirs):
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    warmup.warm_up(
+        [("draws", lambda: torch.rand(7).sum().item())],
+        dirs=dirs,
+        origin=None,
+        local_rank=0,
+        beat=lambda: None,
+    )
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_heartbeats_go_on_between_the_calls(dirs):
+    beats: list[int] = []
+    call = warmup.compiled(Layer.plain, "aot_eager")
+    warmup.warm_up(
+        calls(on(Layer(), call), 2),
+        dirs=dirs,
+        origin=None,
+        local_rank=0,
+        beat=lambda: beats.append(1),
+    )
+    assert len(beats) >= 4
+
+
+WRAPPED = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from pathlib import Path
+from tests.torch.test_compile_warmup import Layer, Stack, on, warm
+from trainer.compiling import warmup
+from trainer.compiling.caches import cache_dirs
+
+rank, world, kind, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+dist.init_process_group("gloo", init_method=f"file://{store}/store", rank=rank, world_size=world)
+torch.manual_seed(0)
+call = warmup.compiled(Layer.plain, "aot_eager")
+real, plain = Stack(call), Stack(Layer.plain)
+plain.load_state_dict(real.state_dict())
+if kind == "fsdp":
+    for layer in real.layers:
+        fully_shard(layer)
+    wrapped = fully_shard(real)
+else:
+    wrapped = DistributedDataParallel(real)
+dirs = cache_dirs(Path(store), host="here")
+dirs.node.mkdir(parents=True, exist_ok=True)
+built = Layer() if sys.argv[5] == "plain twin" else warmup.twin(Layer, real.layers[0])
+done = warm(dirs, on(built, call), 2)
+for seed in range(3):
+    x = torch.randn(2, 8, generator=torch.Generator().manual_seed(seed))
+    mine, theirs = wrapped(x), plain(x)
+    assert torch.equal(mine, theirs)
+    mine.sum().backward()
+    theirs.sum().backward()
+    for one, other in zip(real.parameters(), plain.parameters(), strict=True):
+        grad = one.grad.full_tensor() if kind == "fsdp" else one.grad
+        assert torch.allclose(grad, other.grad), seed
+with torch.no_grad():
+    wrapped(x)
+assert done.graphs == 3 and done.recompiles() == 0, done
+dist.destroy_process_group()
+"""
+
+
+def wrapped(directory: Path, kind: str, twin: str, world: int) -> list[tuple[int, str]]:
+    """Gloo ranks that train what was warmed up by a twin: each one's exit code and errors."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", WRAPPED]
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(world), kind, str(directory), twin],
+            env=environ,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+    return [(rank.returncode, error) for rank, error in zip(ranks, errors, strict=True)]
+
+
+@pytest.mark.parametrize(("kind", "world"), [("ddp", 1), ("fsdp", 2)])
+def test_a_twin_s_graphs_serve_layers_under(kind, world, tmp_path):
+    for code, error in wrapped(tmp_path, kind, "twin", world):
+        assert code == 0, error
+
+
+def test_a_twin_that_is_no_twin_does_not_serve_fsdp(tmp_path):
+    for code, error in wrapped(tmp_path, "fsdp", "plain twin", 1):
+        assert code != 0
+        assert "fail_on_recompile" in error
+
+
+CACHED = """
+import json, sys, time, torch
+from pathlib import Path
+from tests.torch.test_compile_warmup import Layer
+from trainer.compiling import artifacts, warmup
+from trainer.compiling.caches import cache_dirs
+
+torch._inductor.config.cpp_cache_precompile_headers = False  # they take longer than this layer
+torch._inductor.config.cpp.vec_isa_ok = True
+dirs = cache_dirs(Path(sys.argv[1]), host=sys.argv[2])
+dirs.node.mkdir(parents=True, exist_ok=True)
+origin = artifacts.describe(torch.device("cpu"), "inductor", {"width": 8, "rows": (2,)})
+call = warmup.compiled(Layer.plain, "inductor")
+layer = Layer()
+steps = [("step", lambda: call(layer, torch.ones(2, 8)).sum().backward())]
+done = warmup.warm_up(steps, dirs=dirs, origin=origin, local_rank=0, beat=lambda: None)
+print(json.dumps([done.cache_hits, done.cache_misses, done.seconds]))
+"""
+
+
+def cached(run_dir: Path, host: str) -> tuple[list[float], list[str]]:
+    """Hits, misses and seconds of a process's warm-up, and what it said."""
+    environ = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TORCHINDUCTOR", "TRITON"))
+    }
+    environ |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    point_caches(run_dir, environ, host=host)
+    command = [sys.executable, "-c", CACHED, str(run_dir), host]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    *lines, last = done.stdout.splitlines()
+    return json.loads(last), lines
+
+
+def test_a_second_process_loads_what_the_first_compiled_and_a_third_what_was_saved(tmp_path):
+    (hits, misses, _), lines = cached(tmp_path, "one")
+    assert (hits, misses > 0) == (0, True)
+    assert "none saved" in lines[0]
+    assert "saved" in lines[1]
+
+    (hits, misses, _), lines = cached(tmp_path, "one")
+    assert (hits > 0, misses) == (True, 0)
+
+    # Another node, or the same one after a clean-up: its own cache is empty.
+    (hits, misses, _), lines = cached(tmp_path, "two")
+    assert (hits > 0, misses) == (True, 0)
+    assert lines[0].startswith("compile cache: loaded ")
+    assert len(lines) == 1
