@@ -128,6 +128,4 @@ def _anchors(batch: Batch, index_RA: Tensor, keep_RA: Tensor) -> Anchors:
     def look_up(table_RT: Tensor) -> Tensor:
         return table_RT.gather(1, index_RA).masked_fill(~keep_RA, 0)
 
-    return Anchors(
-        index_RA, keep_RA, look_up(batch.starts), look_up(batch.ends), look_up(batch.positions)
-    )
+    return Anchors(index_RA, keep_RA, look_up(batch.starts), look_up(batch.ends), look_up(batch.positions))
