@@ -137,7 +137,11 @@ class HFTokenizer:
         encoded = []
         for index, ids, offsets in zip(chosen, made["input_ids"], made["offset_mapping"], strict=True):
             tokens = np.asarray(ids, np.uint32)
-            supervised = within(offsets, spans[index]) if index in spans else np.ones(len(tokens), np.bool_)
+            supervised = (
+                within(texts[index], offsets, spans[index])
+                if index in spans
+                else np.ones(len(tokens), np.bool_)
+            )
             encoded.append(Encoded(tokens, supervised))
         return encoded
 
@@ -178,14 +182,21 @@ class HFTokenizer:
             raise BadLine(f"the chat template refuses it: {error}") from error
 
 
-def within(offsets: Sequence[tuple[int, int]], spans: Spans) -> NDArray[np.bool_]:
-    """Which tokens lie wholly inside of a span, by their first character and the one past the last."""
+def within(text: str, offsets: Sequence[tuple[int, int]], spans: Spans) -> NDArray[np.bool_]:
+    """Which tokens lie wholly inside of a span, by their first character and the one past the last.
+
+    A token that begins with the spaces before a span is inside too: it is the answer's first word.
+    """
     if not offsets or not spans:
         return np.zeros(len(offsets), np.bool_)
     begins, ends = np.asarray(offsets, np.int64).T
     firsts, lasts = np.asarray(spans, np.int64).T
     which = np.searchsorted(firsts, begins, side="right") - 1
     inside: NDArray[np.bool_] = (which >= 0) & (begins < ends) & (ends <= lasts[which])
+    for first, last in spans:
+        token = int(np.searchsorted(ends, first, side="right"))
+        if token < len(ends) and begins[token] < first and ends[token] <= last:
+            inside[token] = not text[begins[token] : first].strip(" ")
     return inside
 
 
