@@ -193,8 +193,8 @@ def _step(
 def _line(told: dict[str, object]) -> str:
     return (
         f"{told['shape']}: {told['median_ms']} ms a step, {told['context_tokens_per_s']} context tokens/s, "
-        f"{told['tflops']} TFLOP/s, peak {told['peak_gib']} GiB (forecast {told['forecast_gib']}), first step "
-        f"{told['first_step_s']} s, {told['recompiles']} recompiles, loss {told['loss_first']} to "
+        f"{told['tflops']} TFLOP/s, peak {told['peak_gib']} GiB (forecast {told['forecast_gib']}), first "
+        f"step {told['first_step_s']} s, {told['recompiles']} recompiles, loss {told['loss_first']} to "
         f"{told['loss_last']}, {told['device']}, torch {told['torch']}"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ def plan(config: Config, *, as_json: bool) -> int:
     Raises:
         ConfigInvalid: it does not fit in compute.memory_limit_bytes, if that is given.
     """
-    shape = read_shape(config.target)
+    shape = read_shape(dataclasses.replace(config.target, weights="random"))  # none are needed
     processes = config.parallel.processes or config.parallel.targets + 1
     topology = place(config.parallel, world_size=processes)
     found = forecast(config, shape, topology.num_drafters)
