@@ -1,9 +1,10 @@
 """A rank's death takes the job down at once, on every node, and is told as the first failure.
 
-Each rank has a thread that looks, five times a second, at one key of the job's store and at the processes of
-its own node. It never calls torch beyond the store, so it works while the main thread is inside a collective
-that will not come back, and it ends the process from there. A node that vanishes whole (power, network) is
-noticed by the store's loss where it held the store, else by parallel.timeout_s.
+Each rank has a thread that looks, five times a second, at one key of the job's store, at the processes of its
+own node and at the beats of the other nodes'. It never calls torch beyond the store, so it works while the
+main thread is inside a collective that will not come back, and it ends the process from there. A node that
+vanishes whole (power, network) is noticed by the store's loss where it held the store, else by its ranks'
+beats.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from trainer.clock import utc_now
@@ -44,14 +46,24 @@ ECHO_S = 2.0
 RELAYED = (signal.SIGTERM, signal.SIGINT)
 
 
+@dataclass(frozen=True, slots=True)
+class _Beat:
+    value: bytes
+    changed_at: float
+    """By this process's monotonic clock: clocks of two nodes are never compared."""
+
+
 class FailFast:
     """Watches the other ranks from `start` to `leave`. For a rank that is alone it does nothing."""
 
-    def __init__(self, topology: Topology, attempt: Path | None = None) -> None:
+    def __init__(self, topology: Topology, attempt: Path | None = None, *, timeout_s: float = 300.0) -> None:
+        """`timeout_s`: how long a rank of another node may be silent (parallel.timeout_s)."""
         self._topology = topology
         self._attempt = attempt
+        self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._peers: dict[int, Process] = {}
+        self._beats: dict[int, _Beat] = {}
         self._relayed: set[int] = set()
         self._done = threading.Event()
         self._wake_read = self._wake_write = -1
@@ -64,6 +76,7 @@ class FailFast:
             return
         self._store = connect(self._topology, serve=True)
         self._own = Process.own()
+        self._store.set(f"beat/{self._topology.rank}", "0")
         self._store.set(f"peer/{self._topology.rank}", json.dumps(asdict(self._own)))
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
@@ -86,7 +99,7 @@ class FailFast:
         self._done.set()  # from here on the main thread alone ends this process
         deadline = time.monotonic() + (ECHO_S if communication else 0.0)
         try:
-            while (first := self._look()) is None and time.monotonic() < deadline:
+            while (first := self._look(ECHO_S - 4 * LOOK_S)) is None and time.monotonic() < deadline:
                 select.select([], [], [], LOOK_S / 4)
             first = first or self._record(own)
         except RuntimeError:  # the store is gone with whoever held it
@@ -117,8 +130,9 @@ class FailFast:
         while not self._done.is_set():
             signals = self._sleep()
             try:
-                failure = self._look()
+                failure = self._look(self._timeout_s)
                 if failure is None:
+                    self._beat()
                     self._relay(signals)
             except RuntimeError:
                 failure = _lost_store()
@@ -132,30 +146,52 @@ class FailFast:
         ready, _, _ = select.select([self._wake_read], [], [], LOOK_S)
         return set(os.read(self._wake_read, 4096)) if ready else set()
 
-    def _look(self) -> Failure | None:
-        """Return the first failure, noting a death on this node that nobody told yet."""
+    def _look(self, patience_s: float) -> Failure | None:
+        """Return the first failure, noting a death that nobody told yet."""
         with self._lock:
             assert self._store is not None
             if self._store.check(["failure"]):
                 return Failure.load(self._store.get("failure"))
             self._meet(self._store)
-            gone = [rank for rank, process in self._peers.items() if process.is_gone()]
-            gone = [rank for rank in gone if not self._store.check([f"left/{rank}"])]
-        if not gone:
+            gone = {
+                rank: f"process {process.pid} is gone"
+                for rank, process in self._peers.items()
+                if process.is_gone()
+            }
+            gone.update(self._silent(self._store, patience_s))
+            dead = [rank for rank in sorted(gone) if not self._store.check([f"left/{rank}"])]
+        if not dead:
             return None
-        rank = min(gone)
-        how = f"process {self._peers[rank].pid} is gone"
-        return self._record(silent_failure(rank, self._topology.role_of(rank), how))
+        return self._record(silent_failure(dead[0], self._topology.role_of(dead[0]), gone[dead[0]]))
+
+    def _beat(self) -> None:
+        """Show the other nodes that this process runs."""
+        with self._lock:
+            assert self._store is not None
+            self._store.set(f"beat/{self._topology.rank}", str(time.monotonic()))
+
+    def _silent(self, store: Store, patience_s: float) -> dict[int, str]:
+        """Ranks of other nodes whose beat stands still, and for how long."""
+        now = time.monotonic()
+        found = {}
+        for rank, last in self._beats.items():
+            value = store.get(f"beat/{rank}")
+            if value != last.value:
+                self._beats[rank] = _Beat(value, now)
+            elif now - last.changed_at > patience_s:
+                found[rank] = f"not heard of for {now - last.changed_at:.1f} s"
+        return found
 
     def _meet(self, store: Store) -> None:
-        """Learn the processes of the peers on this node as they come."""
-        for rank in range(self._topology.world_size):
-            if rank not in self._peers and rank != self._topology.rank and store.check([f"peer/{rank}"]):
+        """Learn of the peers as they come: on this node their process, on another the beat."""
+        known = {self._topology.rank, *self._peers, *self._beats}
+        for rank in set(range(self._topology.world_size)) - known:
+            if store.check([f"peer/{rank}"]):
                 peer = Process(**json.loads(store.get(f"peer/{rank}")))
                 if peer.space == self._own.space:
                     self._peers[rank] = peer
                 else:
-                    self._peers[rank] = self._own  # on another node: watched by the ranks there
+                    self._beats[rank] = _Beat(b"", time.monotonic())
 
     def _record(self, failure: Failure) -> Failure:
         """Make it the job's failure unless there is one; return the one that is."""
@@ -190,8 +226,9 @@ class FailFast:
 
 
 def _tell(failure: Failure, rank: int) -> None:
-    sys.stderr.write(f"[rank{rank}]: {failure.line()}\n")
-    sys.stderr.flush()
+    with suppress(OSError):  # a launcher that was killed reads no more
+        sys.stderr.write(f"[rank{rank}]: {failure.line()}\n")
+        sys.stderr.flush()
 
 
 def _lost_store() -> Failure:

@@ -11,7 +11,6 @@ import os
 import selectors
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,10 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.console import warn
+from trainer.parallel.child import STDIN, Child, start_child
 from trainer.parallel.death import (
-    LAUNCHER,
-    PEER_EXIT,
-    Failure,
     read_heartbeat,
     signal_name,
     silent_failure,
@@ -42,34 +39,16 @@ FAILED_GRACE_S = 5.0
 """After a failure the others end by themselves within a second; what has not yet begun to watch is killed."""
 DONE_GRACE_S = 120.0
 """After the leader has ended well, for the others to do so."""
-MAX_LINE = 1 << 16
-
-
-@dataclass(slots=True)
-class _Rank:
-    rank: int
-    process: subprocess.Popen[bytes]
-    output: int
-    """Reading end of its output, -1 for the leader, which writes to the log itself."""
-    pending: bytes = b""
-    code: int | None = None
-    is_killed: bool = False
-    """By us, for a peer's failure."""
-
-    @property
-    def is_victim(self) -> bool:
-        """Whether another rank's failure is why it ended."""
-        return self.is_killed or self.code == PEER_EXIT
 
 
 @dataclass(slots=True)
 class _Job:
-    ranks: list[_Rank]
+    ranks: list[Child]
     attempt: Path | None
     role_of: Callable[[int], str]
     selector: selectors.DefaultSelector = field(default_factory=selectors.DefaultSelector)
     stops: set[int] = field(default_factory=set)
-    failed: _Rank | None = None
+    failed: Child | None = None
     deadline: float = float("inf")
 
     def is_alive(self) -> bool:
@@ -82,13 +61,14 @@ def launch(
     *,
     attempt: Path | None = None,
     environ: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
     role_of: Callable[[int], str] = lambda _: "rank",
 ) -> int:
     """Run `count` ranks of `command` on this node and return the exit code of the first that failed.
 
     75 if they were interrupted, 0 if all is done; 128 + n for a rank that died of signal n, which is told in
     `attempt`/error.json, since it could not do so. To be called from the main thread. Output of ranks other
-    than the leader is marked `[rankN]: `, as torch does.
+    than the leader is marked `[rankN]: `, as torch does. Each can read `stdin`.
 
     Raises:
         OSError: the command cannot be started.
@@ -100,16 +80,16 @@ def launch(
     job = _Job([], attempt, role_of)
     job.selector.register(wake_read, selectors.EVENT_READ, None)
     try:
+        (directory / STDIN).write_bytes(stdin)
         base = dict(os.environ if environ is None else environ)
         for rank in range(count):
-            job.ranks.append(_start(command, rank, count, base, directory / "store"))
-            if job.ranks[-1].output >= 0:
-                job.selector.register(job.ranks[-1].output, selectors.EVENT_READ, job.ranks[-1])
+            job.ranks.append(start_child(command, rank, count, base, directory))
+            job.selector.register(job.ranks[-1].output, selectors.EVENT_READ, job.ranks[-1])
         while job.is_alive():
             _turn(job, wake_read)
     finally:
         for each in job.ranks:
-            _end_session(each)
+            each.end_session()
         signal.set_wakeup_fd(old_wake)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -118,45 +98,6 @@ def launch(
         job.selector.close()
         shutil.rmtree(directory, ignore_errors=True)
     return _exit_code(job)
-
-
-def rank_environ(base: Mapping[str, str], rank: int, count: int, store: Path) -> dict[str, str]:
-    """Return torchrun's variables for one node, and where the ranks find each other."""
-    cores = len(os.sched_getaffinity(0))
-    defaults = {
-        "OMP_NUM_THREADS": str(max(1, cores // count)),
-        "GLOO_SOCKET_IFNAME": "lo",  # else gloo asks what address the host's name has, which may be none
-    }
-    place = {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(count),
-        "LOCAL_WORLD_SIZE": str(count),
-        "GROUP_RANK": "0",
-        "TRAINER_STORE": str(store),
-        LAUNCHER: str(os.getpid()),
-        "PYTHONUNBUFFERED": "1",
-    }
-    return {**defaults, **base, **place}
-
-
-def _start(command: list[str], rank: int, count: int, base: dict[str, str], store: Path) -> _Rank:
-    read_end, write_end = os.pipe2(os.O_CLOEXEC) if rank else (-1, None)
-    try:
-        process = subprocess.Popen(
-            command,
-            env=rank_environ(base, rank, count, store),
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            start_new_session=True,  # Ctrl-C in a terminal comes once, from us; and its helpers can be ended
-        )
-    finally:
-        if write_end is not None:
-            os.close(write_end)
-    if read_end >= 0:
-        os.set_blocking(read_end, False)
-    return _Rank(rank, process, read_end)
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
@@ -175,9 +116,8 @@ def _turn(job: _Job, wake_read: int) -> None:
     _reap(job)
     if job.is_alive() and time.monotonic() >= job.deadline:
         for each in job.ranks:
-            if each.code is None:
-                each.is_killed = True
-                os.kill(each.process.pid, signal.SIGKILL)
+            each.is_killed = each.is_killed or each.code is None
+            each.signal(signal.SIGKILL)
         job.deadline = float("inf")
 
 
@@ -186,14 +126,13 @@ def _forward(job: _Job, numbers: set[int]) -> None:
         if number in numbers:
             job.stops |= {number} & set(STOPS)
             for each in job.ranks:
-                if each.code is None:
-                    os.kill(each.process.pid, number)  # not reaped yet, so the number is still its own
+                each.signal(number)
 
 
 def _reap(job: _Job) -> None:
-    ended = [each for each in job.ranks if each.code is None and _has_ended(each)]
+    ended = [each for each in job.ranks if each.code is None and each.has_ended()]
     for each in ended:
-        _end_session(each)
+        each.end_session()
         _relay_output(job, each, last=True)
     # Of several found at once a signal is the cause, an exit code maybe, and who left for a peer never.
     for each in sorted(ended, key=lambda rank: (rank.is_victim, (rank.code or 0) >= 0)):
@@ -201,6 +140,8 @@ def _reap(job: _Job) -> None:
         if each.code in GRACEFUL:
             if each.rank == 0 and job.failed is None:
                 job.deadline = min(job.deadline, time.monotonic() + DONE_GRACE_S)
+        elif each.is_killed and job.failed is None:
+            warn(f"rank {each.rank}: still there {DONE_GRACE_S:.0f} s after the leader had ended; killed")
         elif job.failed is None or (job.failed.is_victim and not each.is_victim):
             first = job.failed is None
             job.failed = each
@@ -209,26 +150,13 @@ def _reap(job: _Job) -> None:
             _tell_silent_death(job, each)
 
 
-def _has_ended(each: _Rank) -> bool:
-    return os.waitid(os.P_PID, each.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _end_session(each: _Rank) -> None:
-    """Kill what a rank left behind, and it too; before it is reaped, as its number may be another's then."""
-    if each.code is not None:
-        return
-    with suppress(ProcessLookupError):
-        os.killpg(each.process.pid, signal.SIGKILL)
-    each.code = each.process.wait()
-
-
-def _tell_silent_death(job: _Job, each: _Rank) -> None:
+def _tell_silent_death(job: _Job, each: Child) -> None:
     """Write error.json for a rank that a signal ended, or that left without any."""
     assert each.code is not None
     if each.is_victim or (each.code < 0 and -each.code in job.stops):
         return
     how = f"exit code {each.code}" if each.code > 0 else f"killed by {signal_name(-each.code)}"
-    failure: Failure = silent_failure(each.rank, job.role_of(each.rank), f"process {each.process.pid}: {how}")
+    failure = silent_failure(each.rank, job.role_of(each.rank), f"process {each.process.pid}: {how}")
     if each.code < 0:
         warn(failure.line())
     if job.attempt is None or (each.code > 0 and (job.attempt / "error.json").exists()):
@@ -239,34 +167,20 @@ def _tell_silent_death(job: _Job, each: _Rank) -> None:
         warn(f"{job.attempt / 'error.json'}: {error}; the reason is in this log alone")
 
 
-def _relay_output(job: _Job, each: _Rank, *, last: bool = False) -> None:
-    """Copy whole lines to the log, each with its rank's mark."""
+def _relay_output(job: _Job, each: Child, *, last: bool = False) -> None:
+    """Copy whole lines to the log; `last` when the rank has ended, whoever still holds the other side."""
     if each.output < 0:
         return
-    data = b""
-    with suppress(BlockingIOError):
-        while chunk := os.read(each.output, MAX_LINE):
-            data += chunk
-            if not last:
-                break
-        else:
-            last = True  # the end: nobody holds the other side any more
-    lines = (each.pending + data).split(b"\n")
-    each.pending = lines.pop()
-    if each.pending and (last or len(each.pending) > MAX_LINE):
-        lines.append(each.pending)
-        each.pending = b""
-    mark = b"[rank%d]: " % each.rank
-    _write(b"".join((line if line.startswith(b"[rank") else mark + line) + b"\n" for line in lines))
-    if last:
+    data, is_last = each.read(everything=last)
+    _write(each.marker.feed(data, last=is_last))
+    if is_last:
         job.selector.unregister(each.output)
-        os.close(each.output)
-        each.output = -1
+        each.close()
 
 
 def _write(data: bytes) -> None:
     sys.stdout.flush()
-    with suppress(BrokenPipeError):
+    with suppress(OSError):  # a full disk or a closed terminal must not end the job from here
         while data:
             data = data[os.write(sys.stdout.fileno(), data) :]
 
@@ -276,4 +190,4 @@ def _exit_code(job: _Job) -> int:
         assert job.failed.code is not None
         code = job.failed.code
         return 1 if job.failed.is_victim else 128 - code if code < 0 else code
-    return max(each.code or 0 for each in job.ranks)
+    return max(0 if each.is_killed else each.code or 0 for each in job.ranks)

@@ -1,0 +1,62 @@
+"""One rank is killed, or told to stop, while all of them train."""
+
+import os
+import signal
+
+import pytest
+
+from tests.torch import ranklab
+from trainer.parallel.death import RANK_DIED
+
+pytestmark = pytest.mark.torch
+ROLES = {0: "drafter", 1: "drafter", 2: "target"}  # the leader, another drafter, the target
+
+
+def training(out):
+    process = ranklab.launch("loop", out, targets=1, count=3)
+    ranklab.await_ranks(out, "looping", ROLES, [process])
+    return process
+
+
+@pytest.mark.parametrize("killed", ROLES)
+def test_a_killed_rank_ends_the_job_within_seconds_and_is_the_first_failure(tmp_path, killed):
+    process = training(tmp_path)
+    os.kill(ranklab.pids(tmp_path)[killed], signal.SIGKILL)
+    assert ranklab.await_end(tmp_path) < 3
+    assert process.wait(timeout=10) == 128 + signal.SIGKILL
+    error = ranklab.error(tmp_path)
+    assert (error["rank"], error["exception"]) == (killed, RANK_DIED)
+    assert f"rank {killed} ({ROLES[killed]}) failed first" in error["message"]
+    assert "SIGKILL" in error["message"]
+    assert f"rank {killed} ({ROLES[killed]}) failed first" in ranklab.logs(tmp_path)
+
+
+def test_a_stop_asked_of_one_target_alone_ends_all_gracefully(tmp_path):
+    process = training(tmp_path)
+    os.kill(ranklab.pids(tmp_path)[2], signal.SIGTERM)
+    assert process.wait(timeout=15) == 75, ranklab.logs(tmp_path)
+    assert not (tmp_path / "error.json").exists()
+    assert all((tmp_path / f"told-{rank}.json").exists() for rank in ROLES)
+
+
+def test_a_launcher_that_is_killed_takes_its_ranks_with_it(tmp_path):
+    process = training(tmp_path)
+    process.kill()
+    process.wait(timeout=10)
+    assert ranklab.await_end(tmp_path) < 3
+
+
+def test_a_rank_that_fails_by_itself_has_the_word_and_ends_those_stuck_in_a_receive(tmp_path):
+    process = ranklab.launch("fail", tmp_path, targets=1, count=3)
+    ranklab.await_ranks(tmp_path, "looping", ROLES, [process])
+    pids = ranklab.pids(tmp_path)
+    while not all(ranklab.is_gone(pids[drafter]) for drafter in (0, 1)):
+        assert not ranklab.is_gone(pids[2]), ranklab.logs(tmp_path)  # it lingers for three seconds
+    assert process.wait(timeout=15) == 1
+    error = ranklab.error(tmp_path)
+    assert error["rank"] == 2
+    assert "is too much" in error["message"]
+    log = ranklab.logs(tmp_path)
+    assert "[rank2]: OverflowError: micro-batch" in log
+    assert "[rank0]: rank 2 (target) failed first: OverflowError: micro-batch" in log
+    assert log.count("Traceback") == 1
