@@ -9,9 +9,11 @@ Shapes: R rows, T tokens, D model dim, E = taps * D.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING
 
@@ -37,6 +39,7 @@ HEADER_BYTES = 1024
 """At most, of one file."""
 KEEP_FREE = 0.02
 """Share of the disk that is left alone."""
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def cache_key(
@@ -70,7 +73,7 @@ class HiddenCache:
             ConfigInvalid: the disk has not so much room.
         """
         self._free_from.mkdir(parents=True, exist_ok=True)
-        for left in self.directory.glob("*/.*.tmp"):
+        for left in self.directory.glob("*/.*"):
             left.unlink(missing_ok=True)
         usage = shutil.disk_usage(self._free_from)
         missing = max(0, needed - self.num_bytes())
@@ -117,7 +120,8 @@ class HiddenCache:
                 os.fsync(file.fileno())
             temporary.replace(path)
         except SafetensorError as error:  # which is how it tells of a full disk
-            raise OSError(f"{path}: {error}") from error
+            number = _OS_ERROR.search(str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error), str(path)) from error
         finally:
             temporary.unlink(missing_ok=True)
 
