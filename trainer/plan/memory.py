@@ -67,16 +67,17 @@ def forecast(
     memory_bytes = memory_bytes or config.compute.memory_limit_bytes
     shared = drafters if shards(config, dims, drafters, memory_bytes) else 1
     target = _target_weights(dims, shape, target_parameters)
-    drafter = _resident(dims, drafters, shared)
+    accumulates = config.optim.micro_batches > drafters
+    drafter = _resident(dims, shared, replicas=drafters // shared, accumulates=accumulates)
     held, sent = OBSERVATIONS[config.parallel.placement]
     if config.parallel.placement == "colocated":
         resident = [*drafter, target, *_observations(config, dims, 1)]
-        moments = {"target's forward": _target_forward(dims, shape), **_moments(config, dims)}
+        moments = {"target's forward": _target_forward(dims, shape), **_moments(config, dims, shared)}
         ranks = [_most("colocated", resident, moments)]
     else:
         vocabulary = _item(dims, "target's embedding and head", "V D", dims.c, 2)
         resident = [*drafter, vocabulary, *_observations(config, dims, held)]
-        ranks = [_most("drafter", resident, _moments(config, dims))]
+        ranks = [_most("drafter", resident, _moments(config, dims, shared))]
         resident = [target, *_observations(config, dims, sent), _context(dims)]
         ranks.append(_most("target", resident, {"target's forward": _target_forward(dims, shape)}))
     elsewhere = _elsewhere(config, dims)
@@ -90,7 +91,7 @@ def shards(config: Config, dims: Dims, drafters: int, memory_bytes: int) -> bool
     """
     if drafters == 1 or config.parallel.shard == "replicate":
         return False
-    replica = (4 + 1) * FLOAT32 * draft_parameters(dims)
+    replica = 4 * FLOAT32 * draft_parameters(dims)
     return config.parallel.shard == "full" or 0 < memory_bytes < 2 * replica
 
 
@@ -112,11 +113,11 @@ def _context(dims: Dims) -> Item:
     return Item("GPU context and workspaces", CONTEXT_BYTES if dims.on_gpu else 0, "allowance")
 
 
-def _resident(dims: Dims, drafters: int, shared: int) -> list[Item]:
-    """What a drafter holds from step to step."""
+def _resident(dims: Dims, shared: int, *, replicas: int, accumulates: bool) -> list[Item]:
+    """What a drafter holds from step to step. DDP's gradients are views of its buckets."""
     parameters = draft_parameters(dims)
-    part = -(-parameters // shared)
-    of = f"{parameters:,} parameters" + (f" over {shared} drafters" if shared > 1 else "")
+    whole, part = f"{parameters:,} parameters", -(-parameters // shared)
+    of = f"{whole} over {shared} drafters" if shared > 1 else whole
     items = [
         Item("parameters", FLOAT32 * part, f"{of}, 4 bytes each"),
         Item("gradients", FLOAT32 * part, f"{of}, 4 bytes each"),
@@ -124,13 +125,17 @@ def _resident(dims: Dims, drafters: int, shared: int) -> list[Item]:
         _context(dims),
     ]
     if shared > 1:
-        # The layer at work and the one fetched ahead, and the gradient of the one before.
+        # The layer at work, the one fetched ahead, and a gradient as it came and as it is reduced.
         layer = layer_matrices(dims)
+        each = f"{dims.c} bytes each three times, 4 once"
         items.append(
-            Item("gathered layers", 3 * FLOAT32 * layer, f"3 x {layer:,} parameters of a layer, 4 bytes each")
+            Item("gathered layers", (3 * dims.c + FLOAT32) * layer, f"{layer:,} numbers of a layer, {each}")
         )
-    elif drafters > 1:
-        items.append(Item("DDP's buckets", FLOAT32 * parameters, f"{of}, 4 bytes each"))
+    if accumulates and max(shared, replicas) > 1:
+        # Until a step's last micro-batch nothing is reduced, and gradients are outside of buckets and shares.
+        items.append(
+            Item("gradients not reduced yet", FLOAT32 * parameters, f"{whole}, 4 bytes each, accumulated")
+        )
     return items
 
 
@@ -141,9 +146,9 @@ def _observations(config: Config, dims: Dims, count: int) -> list[Item]:
     return items
 
 
-def _moments(config: Config, dims: Dims) -> dict[str, list[Item]]:
+def _moments(config: Config, dims: Dims, shared: int) -> dict[str, list[Item]]:
     """The drafter's two candidates for the most."""
-    saved = _saved(config, dims)
+    saved = _saved(config, dims, shared)
     logits = 3 if config.loss.labels == "target" else 2
     chunk = _item(dims, "loss chunk, logits and their softmax", "C V", FLOAT32, logits)
     gradient = _item(dims, "gradient of the hidden states", "R Q D", dims.c)
@@ -158,7 +163,7 @@ def _moments(config: Config, dims: Dims) -> dict[str, list[Item]]:
     return {"loss": [*saved, gradient, chunk], "backward": [*saved, gradient, context, residual, *layer]}
 
 
-def _saved(config: Config, dims: Dims) -> list[Item]:
+def _saved(config: Config, dims: Dims, shared: int) -> list[Item]:
     """All that the forward leaves for the backward."""
     items = [_item(dims, f"{name} (each layer)", letters, dims.c, dims.L) for name, letters in SAVED]
     items += [
@@ -167,7 +172,9 @@ def _saved(config: Config, dims: Dims) -> list[Item]:
         _item(dims, "x and hidden states, at the end", "R Q D", dims.c, 2),
         _item(dims, "rotary table", "R K H", dims.c, 2),
     ]
-    if dims.c != FLOAT32:
+    if shared > 1:
+        items.append(_item(dims, "gathered fusion", "E D", dims.c))
+    elif dims.c != FLOAT32:
         matrices = draft_matrices(dims)
         items.append(Item("cast weights", dims.c * matrices, f"{matrices:,} numbers, {dims.c} bytes each"))
     if config.loss.labels == "target":

@@ -79,7 +79,7 @@ def test_what_a_drafter_holds_from_step_to_step_by_hand():
     assert found["taps"] == 32 * 16 * 2
     assert found["target's weights"] == 2 * (2 * 10 * 8 + 3 * LAYER + 8)
     assert found["GPU context and workspaces"] == 1 << 30
-    assert "DDP's buckets" not in found
+    assert "gradients not reduced yet" not in found
 
 
 def test_what_a_layer_saves_by_hand():
@@ -121,19 +121,28 @@ def test_the_cpu_computes_in_float32_with_dense_scores_and_has_no_context():
     assert "cast weights" not in found
 
 
-def test_several_drafters_hold_buckets_or_share_everything_out():
+def test_drafters_that_share_out_hold_their_part_and_gather_a_layer_at_a_time():
     replicated = sizes(forecast(small(parallel={"shard": "replicate"}), SMALL, 4).worst)
-    assert replicated["DDP's buckets"] == replicated["parameters"] == 4 * PARAMETERS
+    assert replicated == sizes(forecast(small(), SMALL).worst)
     shared = sizes(forecast(small(parallel={"shard": "full"}), SMALL, 4).worst)
-    assert shared["parameters"] == 4 * -(-PARAMETERS // 4)
-    assert "DDP's buckets" not in shared
-    assert shared["gathered layers"] == 3 * 4 * (LAYER - 2 * 8 - 2 * 4)
+    assert shared["parameters"] == shared["gradients"] == 4 * -(-PARAMETERS // 4)
+    assert shared["gathered layers"] == (3 * 2 + 4) * (LAYER - 2 * 8 - 2 * 4)
+    assert shared["gathered fusion"] == 16 * 8 * 2
+    assert "cast weights" not in shared
+
+
+@pytest.mark.parametrize("shard", ["replicate", "full"])
+def test_gradients_that_are_accumulated_over_several_drafters_are_held_twice(shard):
+    config = small(parallel={"shard": shard}, optim={"micro_batches": 4})
+    assert "gradients not reduced yet" not in sizes(forecast(config, SMALL, 4).worst)
+    assert "gradients not reduced yet" not in sizes(forecast(config, SMALL, 1).worst)
+    assert sizes(forecast(config, SMALL, 2).worst)["gradients not reduced yet"] == 4 * PARAMETERS
 
 
 def test_auto_shares_out_where_a_replica_fills_more_than_half_of_the_memory():
     config = small()
     dims = dims_of(config, SMALL)
-    replica = 20 * PARAMETERS
+    replica = 16 * PARAMETERS
     assert shards(config, dims, 2, 2 * replica - 1)
     assert not shards(config, dims, 2, 2 * replica)
     assert not shards(config, dims, 2, 0)
