@@ -15,6 +15,7 @@ from torch._dynamo import config as dynamo_config
 
 from trainer.compiling import warmup
 from trainer.compiling.caches import cache_dirs, point_caches
+from trainer.layers import Linear, RMSNorm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,8 +49,8 @@ class Layer(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.proj = nn.Linear(8, 8, bias=False)
-        self.norm = nn.LayerNorm(8)
+        self.proj = Linear(8, 8)
+        self.norm = RMSNorm(8, 1e-6)
         self.compute: Callable[..., torch.Tensor] = Layer.plain
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -204,7 +205,7 @@ def test_heartbeats_go_on_between_the_calls(dirs):
 WRAPPED = """
 import sys, torch, torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from pathlib import Path
 from tests.torch.test_compile_warmup import Layer, Stack, on, warm
@@ -214,13 +215,15 @@ from trainer.compiling.caches import cache_dirs
 rank, world, kind, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 dist.init_process_group("gloo", init_method=f"file://{store}/store", rank=rank, world_size=world)
 torch.manual_seed(0)
+near = {"rtol": 0.05, "atol": 0.05} if kind == "fsdp" else {}  # gathered in bfloat16
 call = warmup.compiled(Layer.plain, "aot_eager")
 real, plain = Stack(call), Stack(Layer.plain)
 plain.load_state_dict(real.state_dict())
 if kind == "fsdp":
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, cast_forward_inputs=False)
     for layer in real.layers:
-        fully_shard(layer)
-    wrapped = fully_shard(real)
+        fully_shard(layer, mp_policy=policy)
+    wrapped = fully_shard(real, mp_policy=policy)
 else:
     wrapped = DistributedDataParallel(real)
 dirs = cache_dirs(Path(store), host="here")
@@ -230,12 +233,12 @@ done = warm(dirs, on(built, call), 2)
 for seed in range(3):
     x = torch.randn(2, 8, generator=torch.Generator().manual_seed(seed))
     mine, theirs = wrapped(x), plain(x)
-    assert torch.equal(mine, theirs)
+    assert torch.allclose(mine, theirs, **near)
     mine.sum().backward()
     theirs.sum().backward()
     for one, other in zip(real.parameters(), plain.parameters(), strict=True):
         grad = one.grad.full_tensor() if kind == "fsdp" else one.grad
-        assert torch.allclose(grad, other.grad), seed
+        assert torch.allclose(grad, other.grad, **near), seed
 with torch.no_grad():
     wrapped(x)
 assert done.graphs == 3 and done.recompiles() == 0, done

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import torch
 from torch._dynamo import config as dynamo_config
 from torch._dynamo.utils import counters
+from torch.distributed.fsdp import FSDPModule
 
 from trainer.compiling import artifacts, gate
 from trainer.compiling.serial import node_turn
@@ -64,10 +65,13 @@ def compiled(function: Callable[P, R], backend: str) -> Callable[P, R]:
 def twin(build: Callable[[], Layer], layer: nn.Module) -> Layer:
     """A layer of its own weights that graphs cannot tell from `layer`, which may be under DDP or FSDP2.
 
-    FSDP2 changes the class of what it wraps and marks all modules in it, and graphs are guarded by both.
-    `build` makes a layer of the same shape and type, on the device.
+    FSDP2 changes the class of what it wraps, marks all modules in it and gathers weights in the type of its
+    policy; graphs are guarded by all three. `build` makes a layer of the same shape, on the device.
     """
     made = build()
+    if isinstance(layer, FSDPModule):
+        policy = layer._get_fsdp_state()._mp_policy  # noqa: SLF001 - FSDP2 has no public question for it
+        made = made.to(policy.param_dtype or torch.float32)
     for mine, theirs in zip(made.modules(), layer.modules(), strict=True):
         mine.__class__ = theirs.__class__
         mine.training = theirs.training
