@@ -351,24 +351,28 @@ def test_a_save_killed_at_any_moment_leaves_a_whole_checkpoint_or_none(tmp_path)
     assert ".tmp" in seen, "no kill hit a save: the test has shown nothing"
 
 
-def run_ranks(tmp_path, how, before=None):
-    ranks = [processes.Process(target=tiny.save_as, args=(r, 2, tmp_path, how, before)) for r in range(2)]
+def run_ranks(tmp_path, act, arguments):
+    ranks = [processes.Process(target=act, args=given) for given in arguments]
     (tmp_path / "meet").unlink(missing_ok=True)
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join(100)
-    assert [rank.exitcode for rank in ranks] == [0, 0]
+    assert [rank.exitcode for rank in ranks] == [0] * len(ranks)
+
+
+def run_wrapped(tmp_path, how, size=2, before=None):
+    run_ranks(tmp_path, tiny.save_as, [(rank, size, tmp_path, how, before) for rank in range(size)])
 
 
 @pytest.mark.parametrize(("first", "second"), [("ddp", "fsdp"), ("fsdp", "ddp")])
 def test_replicas_shards_and_one_process_resume_from_one_another(tmp_path, first, second):
-    run_ranks(tmp_path, first)
+    run_wrapped(tmp_path, first)
     saved = torch.load(tmp_path / f"{first}.pt")
     alone = tiny.make()
     Checkpoints(tmp_path / first, 2).resume(*alone)
     assert_equal(tiny.bits(*alone), saved)
-    run_ranks(tmp_path, second, before=first)
+    run_wrapped(tmp_path, second, before=first)
     assert_equal(torch.load(tmp_path / f"{second}-resumed.pt"), saved)
     alone = tiny.make()
     Checkpoints(tmp_path / second, 2).resume(*alone)
@@ -378,10 +382,29 @@ def test_replicas_shards_and_one_process_resume_from_one_another(tmp_path, first
 def test_two_ranks_resume_what_one_process_saved(tmp_path):
     model, optimizer = trained(3)
     Checkpoints(tmp_path / "plain", 2).save(3, model, optimizer, {}, wait=True)
-    run_ranks(tmp_path, "fsdp", before="plain")
+    run_wrapped(tmp_path, "fsdp", before="plain")
     assert_equal(torch.load(tmp_path / "fsdp-resumed.pt"), tiny.bits(model, optimizer))
     files = sorted(path.name for path in (tmp_path / "fsdp" / "step-5").glob("*.distcp"))
     assert files == ["__0_0.distcp", "__1_0.distcp"]
+
+
+def test_more_and_fewer_ranks_resume_what_two_saved(tmp_path):
+    run_wrapped(tmp_path, "fsdp", size=2)
+    saved = torch.load(tmp_path / "fsdp.pt")
+    (tmp_path / "fsdp").rename(tmp_path / "two")
+    for size in (3, 1):
+        run_wrapped(tmp_path, "fsdp", size=size, before="two")
+        assert_equal(torch.load(tmp_path / "fsdp-resumed.pt"), saved)
+
+
+def test_drafters_beside_a_target_agree_on_what_is_resumed_and_on_what_went_wrong(tmp_path):
+    run_ranks(tmp_path, tiny.save_beside_a_target, [(rank, tmp_path) for rank in range(3)])
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (1, 2)]
+    assert told[0] == told[1]
+    assert (told[0]["resumed"], told[0]["begun"], told[0]["newest"]) == (1, True, 4)
+    assert told[0]["errno"] == errno.EFBIG
+    assert "step-3: File too large (drafter rank 1)" in told[0]["words"]
+    assert complete_steps(tmp_path / "checkpoints") == [1, 4]
 
 
 def test_the_marker_is_locked_shared_while_it_is_read(tmp_path):

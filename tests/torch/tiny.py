@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import resource
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +60,7 @@ def make(how: str = "plain", shape: TinyShape | None = None, device: str = "cpu"
     torch.manual_seed(1)
     model: nn.Module = Tiny(shape or TinyShape(), device)
     if how == "ddp":
-        model = nn.parallel.DistributedDataParallel(model)
+        model = nn.parallel.DistributedDataParallel(model)  # on the current device
     elif how == "fsdp":
         mesh = init_device_mesh(device, (dist.get_world_size(),))
         for layer in model.layers:  # type: ignore[union-attr] # a ModuleList
@@ -99,12 +101,14 @@ def join(rank: int, size: int, folder: Path, backend: str = "gloo") -> None:
     dist.init_process_group(backend, init_method=f"file://{folder}/meet", rank=rank, world_size=size)
 
 
-def save_as(rank: int, size: int, folder: Path, how: str, before: str | None) -> None:
+def save_as(rank: int, size: int, folder: Path, how: str, before: str | None, device: str = "cpu") -> None:
     """A rank that resumes from `before`, if given, trains two steps, and saves into `how`."""
     torch.set_num_threads(1)
-    join(rank, size, folder)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    join(rank, size, folder, "gloo" if device == "cpu" else "nccl")
     group = dist.group.WORLD
-    model, optimizer = make(how)
+    model, optimizer = make(how, device=device)
     first = 0
     if before is not None:
         resumed = Checkpoints(folder / before, 2, group).resume(model, optimizer)
@@ -118,6 +122,41 @@ def save_as(rank: int, size: int, folder: Path, how: str, before: str | None) ->
     assert checkpoints.finish() == first + 2
     dist.barrier()
     dist.destroy_process_group()
+
+
+def save_beside_a_target(rank: int, folder: Path) -> None:
+    """Rank 0 takes no part; 1 and 2 save, find one corrupt, resume the one before, and fail on one."""
+    torch.set_num_threads(1)
+    join(rank, 3, folder)
+    drafters = dist.new_group([1, 2])
+    if rank:
+        told = _drafter_beside_a_target(folder / "checkpoints", drafters)
+        (folder / f"{rank}.json").write_text(json.dumps(told))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _drafter_beside_a_target(directory: Path, group: Any) -> dict[str, Any]:
+    model, optimizer = make()
+    checkpoints = Checkpoints(directory, 3, group)
+    for step in (1, 2):
+        train(model, optimizer, step - 1, step)
+        checkpoints.save(step, model, optimizer, {}, wait=True)
+    if dist.get_rank(group) == 0:
+        file = directory / "step-2" / "__1_0.distcp"
+        file.write_bytes(file.read_bytes()[::-1])
+    dist.barrier(group)
+    state = checkpoints.resume(model, optimizer)
+    told = {"resumed": state and state["step"], "begun": checkpoints.begun(), "errno": 0}
+    if dist.get_rank(group) == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY))
+    try:
+        checkpoints.save(3, model, optimizer, {}, wait=True)
+    except OSError as error:
+        told |= {"errno": error.errno, "words": str(error)}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+    checkpoints.save(4, model, optimizer, {}, wait=True)
+    return {**told, "newest": checkpoints.newest()}
 
 
 def _tell(rank: int, path: Path, found: dict[str, Tensor]) -> None:
@@ -145,8 +184,6 @@ def checksum(model: nn.Module) -> float:
 
 def save_within(directory: Path, file_bytes: int, answer: Any) -> None:
     """A save with files limited in size; sends what came of it."""
-    import resource
-
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
     model, optimizer = make()
