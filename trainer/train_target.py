@@ -14,6 +14,7 @@ import json
 import math
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,17 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from trainer.target.api import TargetShape
+
+SHAPE_OPTIONS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "max_position_embeddings",
+)
 WARMUP_STEPS = 200
 EVAL_WINDOWS = 512
 LOCAL = {"out", "stdlib"}  # folders of the machine, which say nothing to anyone else
@@ -43,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     corpus = read_corpus(stdlib_directory(options.stdlib), include_tests=options.include_tests)
     say(f"corpus: {len(corpus.train)} files, {corpus.train_bytes} bytes; {len(corpus.held_out)} held out")
-    model = TargetModel(EMBEDDED_SHAPE, dropout=options.dropout).to(device)
+    model = TargetModel(_shape(options), dropout=options.dropout).to(device)
     _initialise(model)
     figures = _fit(model, corpus, options, device)
     _write(model, options, figures, corpus)
@@ -65,8 +77,16 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--time-limit-s", type=float, default=3600.0, help="plan fewer steps to end within it"
     )
+    for name in SHAPE_OPTIONS:
+        default = getattr(EMBEDDED_SHAPE, name)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default)
     parser.add_argument("--seed", type=int, default=20261129)
     return parser.parse_args(argv)
+
+
+def _shape(options: argparse.Namespace) -> TargetShape:
+    given = {name: getattr(options, name) for name in SHAPE_OPTIONS}
+    return replace(EMBEDDED_SHAPE, **given)
 
 
 def _initialise(model: TargetModel) -> None:

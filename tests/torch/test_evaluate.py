@@ -18,8 +18,11 @@ from trainer.batch import pack
 from trainer.blocks import spread_anchors
 from trainer.config import EvalConfig
 from trainer.decode import decode_alone
-from trainer.errors import DecodeMismatch
-from trainer.evaluate import Decoding, evaluate, evaluate_finished, teacher_forced_drafter
+from trainer.decoding import Decoding
+from trainer.draftsession import plain_draft
+from trainer.errors import DataInvalid, DecodeMismatch
+from trainer.evaluate import evaluate, evaluate_finished, read_finished, teacher_forced_drafter
+from trainer.export import export
 
 pytestmark = pytest.mark.torch
 
@@ -208,10 +211,37 @@ def test_a_changed_token_is_an_error_where_decoding_is_exact_and_a_share_where_i
         decoded = decode_alone(*args, **kwargs)
         return dataclasses.replace(decoded, tokens=[(token + 1) % 256 for token in decoded.tokens])
 
-    monkeypatch.setattr("trainer.evaluate.decode_alone", wrong)
+    monkeypatch.setattr("trainer.decoding.decode_alone", wrong)
     with pytest.raises(DecodeMismatch):
         Decoding(drafting, target, HeldOut(), Beats()).figures()
-    monkeypatch.setattr("trainer.evaluate.EXACT_LIMIT_BYTES", 0)
+    monkeypatch.setattr("trainer.decoding.EXACT_LIMIT_BYTES", 0)
     told = Decoding(drafting, target, HeldOut(), Beats()).figures()
     assert not told["exact"]
     assert told["same_tokens"] == 0.0
+
+
+def test_an_export_is_measured_as_the_drafter_that_was_exported(target, tmp_path):
+    drafting = make_drafting(target)
+    export(tmp_path / "export", plain_draft(drafting), target.shape, mask_token=256, dtype="float32")
+    other = dataclasses.replace(
+        drafting.config, draft=dataclasses.replace(drafting.config.draft, block_size=9)
+    )
+    finished = read_finished(tmp_path / "export", other, target, 256, torch.float32)
+    assert finished.config.draft.block_size == BLOCK
+    found = evaluate_finished(finished, target, HeldOut(), Beats())
+    assert (
+        found.teacher_forced["drafter"]
+        == evaluate(drafting, target, HeldOut(), Beats()).teacher_forced["drafter"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("mask_token", "change", "told"),
+    [(257, {}, "its mask token is 256"), (256, {"num_hidden_layers": 5}, "of width 32 and 6 layers")],
+)
+def test_an_export_for_another_target_is_refused(target, tmp_path, mask_token, change, told):
+    drafting = make_drafting(target)
+    export(tmp_path / "export", plain_draft(drafting), target.shape, mask_token=256, dtype="float32")
+    other = make_target(dataclasses.replace(target.shape, **change))
+    with pytest.raises(DataInvalid, match=told):
+        read_finished(tmp_path / "export", drafting.config, other, mask_token, torch.float32)
