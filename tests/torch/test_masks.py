@@ -93,7 +93,7 @@ def test_no_row_of_the_mask_is_empty_so_that_softmax_is_finite():
 
 
 def test_a_window_in_which_nothing_is_seen_is_refused():
-    with pytest.raises(ValueError, match="window: 0.*take 1 or more"):
+    with pytest.raises(ValueError, match=r"window: 0.*take 1 or more"):
         MaskRule(8, 2, window=0)
 
 
