@@ -148,14 +148,14 @@ def test_it_is_complete_when_all_are_there_and_no_longer_when_one_is_deleted(cac
 
 
 def test_another_target_or_data_has_a_folder_of_its_own(tmp_path):
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"target": "u"},
         {"data": "e"},
         {"tap_layers": (1, 4)},
         {"dtype": torch.float32},
         {"last": False},
     ]
-    keys = {cache_key(**{**TOLD, **change}) for change in changes}
+    keys = {cache_key(**TOLD | change) for change in changes}
     assert len(keys | {KEY}) == 6
     for key in keys:
         assert HiddenCache(tmp_path, key).directory != HiddenCache(tmp_path, KEY).directory

@@ -68,7 +68,7 @@ class Found:
     problem: str = ""
 
 
-def source_files(path: str, kind: str) -> tuple[Path, list[Path]]:
+def source_files(path: str, kind: str, key: str = "data.path") -> tuple[Path, list[Path]]:
     """The folder that names are told under, and the files of `path` in the order they are read.
 
     Raises:
@@ -76,14 +76,14 @@ def source_files(path: str, kind: str) -> tuple[Path, list[Path]]:
         DataInvalid: nothing is there.
     """
     if not path:
-        raise ConfigInvalid(f"data.path: empty; data.source = {kind} needs a file or a folder")
+        raise ConfigInvalid(f"{key}: empty; data.source = {kind} needs a file or a folder")
     root = Path(path)
     if root.is_file():
         return root.parent, [root]
     files = [file for file in sorted(root.rglob("*")) if file.is_file() and _is_source(file, root, kind)]
     if not files:
         wanted = ".jsonl files" if kind == "chat" else "files"
-        raise DataInvalid(f"{path}: no {wanted} there; name a file or a folder of them with data.path")
+        raise DataInvalid(f"{key}: {path}: no {wanted} there; name a file or a folder of them")
     return root, files
 
 

@@ -37,7 +37,7 @@ class PackedLayout:
         self._part, self._buckets, self._seed, self._tell = part, tuple(buckets), seed, tell
         self._lengths = part.lengths
         self._sizes: list[int] = []
-        self._epoch: tuple[int, Epoch] | None = None
+        self._plans: dict[int, Epoch] = {}
         if not self.per_epoch(0):
             tokens = int(self._lengths.sum(dtype=np.int64))
             longest = self._buckets[-1]
@@ -61,8 +61,13 @@ class PackedLayout:
     def per_epoch(self, epoch: int) -> int:
         """Micro-batches in an epoch; they can differ by a few, as other rows are left over."""
         while len(self._sizes) <= epoch:
-            # Before the plan is kept: an epoch without any would be no end in the search for an index.
-            self._sizes.append(len(self._plan(len(self._sizes)).micro_batches))
+            plan = self._plan(len(self._sizes))
+            self._sizes.append(len(plan.micro_batches))
+            self._tell(
+                f"epoch {len(self._sizes) - 1}: {len(plan.micro_batches):,} micro-batches, "
+                f"{plan.efficiency:.1%} of them tokens; {plan.num_dropped:,} of {len(self._lengths):,} "
+                "documents did not fill the last one"
+            )
         return self._sizes[epoch]
 
     def _locate(self, index: int) -> tuple[int, int]:
@@ -75,14 +80,12 @@ class PackedLayout:
         return epoch, place
 
     def _plan(self, epoch: int) -> Epoch:
-        if self._epoch is None or self._epoch[0] != epoch:
-            plan = plan_epoch(self._lengths, self._buckets, self._seed, epoch)
-            self._epoch = epoch, plan
-            self._tell(
-                f"epoch {epoch}: {len(plan.micro_batches):,} micro-batches, {plan.efficiency:.1%} of them "
-                f"tokens; {plan.num_dropped:,} of {len(self._lengths):,} documents did not fill the last one"
-            )
-        return self._epoch[1]
+        if epoch not in self._plans:
+            # Two are kept, since at the end of one the first micro-batches of the next are asked for ahead.
+            for old in sorted(self._plans)[: len(self._plans) - 1]:
+                del self._plans[old]
+            self._plans[epoch] = plan_epoch(self._lengths, self._buckets, self._seed, epoch)
+        return self._plans[epoch]
 
 
 class PackedHeldOut:

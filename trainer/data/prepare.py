@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from trainer.data.documents import read_documents, source_files
-from trainer.data.store import Store, open_store
+from trainer.data.store import HELD_OUT, TRAIN, Store, open_store
 from trainer.data.tokenise import Limits, tokenise
 from trainer.data.tokenizers import open_tokenizer, tokenizer_fingerprint
 from trainer.errors import DataInvalid, TrainerError
@@ -88,8 +88,7 @@ def fingerprint_of(config: Config, vocab_size: int, beat: Callable[[], None]) ->
     data = config.data
     digest = hashlib.sha256(f"{FORMAT} {data.source} {vocab_size} {Limits.of(data)}".encode())
     digest.update(tokenizer_fingerprint(config).encode())
-    for path in filter(None, (data.path, data.held_out_path)):
-        root, files = source_files(path, data.source)
+    for root, files in _sources(config).values():
         for file in files:
             name = file.relative_to(root).as_posix()
             digest.update(f"\0{name}\0{file.stat().st_size}\0{_sha256(file, beat)}".encode())
@@ -97,12 +96,25 @@ def fingerprint_of(config: Config, vocab_size: int, beat: Callable[[], None]) ->
     return digest.hexdigest()
 
 
+def _sources(config: Config) -> dict[str, tuple[Path, list[Path]]]:
+    """Folder and files of each part; held-out documents come first, if they have files of their own."""
+    data = config.data
+    found = {TRAIN: source_files(data.path, data.source)}
+    if data.held_out_path:
+        held_out = source_files(data.held_out_path, data.source, "data.held_out_path")
+        found = {HELD_OUT: held_out, **found}
+    return found
+
+
 def _sha256(file: Path, beat: Callable[[], None]) -> str:
     digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while piece := stream.read(HASH_BYTES):
-            digest.update(piece)
-            beat()
+    try:
+        with file.open("rb") as stream:
+            while piece := stream.read(HASH_BYTES):
+                digest.update(piece)
+                beat()
+    except OSError as error:
+        raise DataInvalid(f"{file}: cannot be read: {error.strerror}; every rank must be able to") from error
     return digest.hexdigest()
 
 
@@ -136,9 +148,8 @@ def _tokenise(wanted: Wanted, under_way: Path, beat: Callable[[], None], tell: C
         beat()
 
     found = {
-        name: read_documents(*source_files(path, data.source), data.source, limits.max_text_bytes)
-        for name, path in (("held-out", data.held_out_path), ("train", data.path))
-        if path
+        name: read_documents(root, files, data.source, limits.max_text_bytes)
+        for name, (root, files) in _sources(wanted.config).items()
     }
     tokenise(
         found,

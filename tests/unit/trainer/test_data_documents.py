@@ -143,7 +143,7 @@ def test_a_single_file_may_have_any_name(tmp_path):
 def test_no_path_and_no_files_are_told_apart(tmp_path):
     with pytest.raises(ConfigInvalid, match=r"data\.path: empty; data\.source = chat needs"):
         source_files("", "chat")
-    with pytest.raises(DataInvalid, match=r"no \.jsonl files there"):
+    with pytest.raises(DataInvalid, match=r"data\.path: .*: no \.jsonl files there"):
         source_files(str(tmp_path), "chat")
-    with pytest.raises(DataInvalid, match="no files there"):
-        source_files(str(tmp_path / "absent"), "text")
+    with pytest.raises(DataInvalid, match=r"data\.held_out_path: .*absent: no files there"):
+        source_files(str(tmp_path / "absent"), "text", "data.held_out_path")
