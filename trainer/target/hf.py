@@ -1,8 +1,9 @@
 """Any causal language model that transformers loads, as a target.
 
-Each document is run by itself, from position 0: so none sees another whatever the architecture is, sliding
-windows, linear attention and learned positions included.
-Shapes: R rows, T context tokens, M tokens run now, D model dim, E = taps * D, V vocabulary.
+Each document is a sequence of its own, from position 0: so none sees another whatever the architecture is,
+sliding windows, linear attention and learned positions included.
+
+Shapes: R rows, B documents of one length, T context tokens, D model dim, E = taps * D, V vocabulary.
 """
 
 from __future__ import annotations
@@ -80,25 +81,25 @@ class HfTarget:
 
     @torch.no_grad()
     def observe(self, batch: Batch, tap_layers: Sequence[int], *, last: bool) -> Observation:
-        """Run documents one by one, no further up than is asked for."""
-        rows, width = batch.tokens.shape[0], self.shape.hidden_size
+        """Run documents by themselves, those of one length together, no further up than is asked for."""
+        width = self.shape.hidden_size
         taps_RTE = self.head.new_zeros(*batch.tokens.shape, len(tap_layers) * width)
         last_RTD = self.head.new_zeros(*batch.tokens.shape, width) if last else None
         with tapped(self._layers, tap_layers, stop=not last) as taps:
-            for row in range(rows):
-                start = 0
-                for length in batch.lengths[row]:
+            for length, places in _by_length(batch).items():
+                tokens = torch.stack([batch.tokens[row, start : start + length] for row, start in places])
+                hidden = self._run(tokens)
+                found = taps.take()
+                for index, (row, start) in enumerate(places):
                     part = slice(start, start + length)
-                    hidden = self._run(batch.tokens[row : row + 1, part])
-                    taps_RTE[row, part] = taps.take()[0]
+                    taps_RTE[row, part] = found[index]
                     if last_RTD is not None and hidden is not None:
-                        last_RTD[row, part] = hidden[0]
-                    start += length
+                        last_RTD[row, part] = hidden[index]
         return Observation(taps_RTE, last_RTD)
 
-    def _run(self, tokens_1T: Tensor) -> Tensor | None:
+    def _run(self, tokens_BT: Tensor) -> Tensor | None:
         try:
-            hidden: Tensor = self._decoder(input_ids=tokens_1T, use_cache=False).last_hidden_state
+            hidden: Tensor = self._decoder(input_ids=tokens_BT, use_cache=False).last_hidden_state
         except EnoughError:
             return None
         return hidden
@@ -127,6 +128,17 @@ class HfTarget:
                 f"target {self._name}: its embedding does more than look a token up, so a drafter cannot "
                 "share it; give another target"
             )
+
+
+def _by_length(batch: Batch) -> dict[int, list[tuple[int, int]]]:
+    """Row and start of each document, by length: such a run has no padding that could reach a document."""
+    places: dict[int, list[tuple[int, int]]] = {}
+    for row, lengths in enumerate(batch.lengths):
+        start = 0
+        for length in lengths:
+            places.setdefault(length, []).append((row, start))
+            start += length
+    return places
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:

@@ -67,7 +67,7 @@ class Taps:
         return hook
 
     def take(self) -> Tensor:
-        """The taps [1, M, E] of the newest run, side by side."""
+        """The taps [B, M, E] of the newest run, side by side."""
         return torch.cat([self._seen[layer] for layer in self._tap_layers], dim=-1)
 
 

@@ -38,13 +38,19 @@ class TargetOutput(NamedTuple):
 
 
 def _attend(q_RNTH: Tensor, k_RMKH: Tensor, v_RMKH: Tensor, mask: Tensor | None) -> Tensor:
-    """PyTorch's SDPA, which a GPU runs fused: without a mask causal, or over all keys if some are past."""
-    if mask is not None:  # the fused kernel that takes one wants a key head for each query head
+    """PyTorch's SDPA: without a mask causal, or over all keys if some are past.
+
+    On a GPU a fused kernel runs it, and no score matrix exists, if each query head has a key head of its own;
+    one of the short types needs no such copies where there is no mask.
+    """
+    shared = mask is None and q_RNTH.dtype in (torch.bfloat16, torch.float16)
+    if not shared:
         groups = q_RNTH.shape[1] // k_RMKH.shape[1]
         k_RMKH, v_RMKH = repeat_heads(k_RMKH, groups), repeat_heads(v_RMKH, groups)
-        return F.scaled_dot_product_attention(q_RNTH, k_RMKH, v_RMKH, attn_mask=mask)
-    causal = q_RNTH.shape[2] == k_RMKH.shape[2]
-    return F.scaled_dot_product_attention(q_RNTH, k_RMKH, v_RMKH, is_causal=causal, enable_gqa=True)
+    causal = mask is None and q_RNTH.shape[2] == k_RMKH.shape[2]
+    return F.scaled_dot_product_attention(
+        q_RNTH, k_RMKH, v_RMKH, attn_mask=mask, is_causal=causal, enable_gqa=shared
+    )
 
 
 def _attend_by_document(q_RNTH: Tensor, k_RMTH: Tensor, v_RMTH: Tensor, lengths: Lengths) -> Tensor:
