@@ -1,6 +1,8 @@
 import pytest
 import torch
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, create_mask
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from tests.torch.maskcases import make_anchors, random_case, spelled_out
 from trainer.masks import TILE, MaskRule, block_mask, dense_mask, mask_mod
@@ -97,12 +99,30 @@ def test_a_window_in_which_nothing_is_seen_is_refused():
         MaskRule(8, 2, window=0)
 
 
+class Largest(TorchDispatchMode):
+    """Notes the bytes of the largest tensor that any operation returns."""
+
+    nbytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        results = func(*args, **(kwargs or {}))
+        for result in tree_leaves(results):
+            if isinstance(result, torch.Tensor):
+                self.nbytes = max(self.nbytes, result.untyped_storage().nbytes())
+        return results
+
+
 def test_the_mask_of_the_seed_shape_takes_no_large_tensor():
     slots = 1024
     index = [sorted(torch.randperm(40063)[:slots].tolist())]
     anchors = make_anchors(index, [[True] * slots], [[0] * slots])
-    with torch.profiler.profile(profile_memory=True) as profile:
+    with Largest() as largest:
         mask = block_mask(anchors, MaskRule(40064, 32))
     assert mask.shape == (1, 1, 32768, 72832)
-    largest = max(event.self_cpu_memory_usage for event in profile.events())
-    assert 0 < largest < 16 << 20
+    assert 2 << 20 < largest.nbytes < 16 << 20
+
+
+def test_a_grid_of_that_shape_would_not_pass_as_small():
+    with Largest() as largest:
+        dense_mask(*random_case(40))
+    assert largest.nbytes > dense_mask(*random_case(40)).numel()
