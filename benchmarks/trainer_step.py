@@ -23,7 +23,7 @@ import torch
 
 from trainer.batch import Batch, Document, pack
 from trainer.compiling.warmup import compiled, forbid_recompiles, num_graphs
-from trainer.config import Config, DataConfig, DraftConfig, LossConfig, TargetConfig
+from trainer.config import Config, DataConfig, DraftConfig, LossConfig, ParallelConfig, TargetConfig
 from trainer.drafting import Drafting, begin_draft
 from trainer.model import DraftLayer, DraftModel, draft_shape, use_layer_call
 from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate
@@ -140,6 +140,7 @@ def configuration(shape: Shape) -> Config:
         data=DataConfig(batch_rows=1, context_tokens=shape.context_tokens, anchors=shape.anchors),
         draft=DraftConfig(num_layers=5, block_size=shape.block_size, num_target_layers=5),
         loss=LossConfig(gamma=7.0),
+        parallel=ParallelConfig(placement="cached"),  # no target beside it, hidden states given
     )
 
 

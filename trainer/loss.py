@@ -99,17 +99,6 @@ def dpace_weights(confidences: Tensor, counted: Tensor, alpha: float) -> Tensor:
     return torch.where(counted, suffix, 0.0)
 
 
-def weighted_loss(logits_BQV: Tensor, labels: Tensor, weights_BQ: Tensor) -> Tensor:
-    """sum(CE * w) / sum(w), in nats.
-
-    Labels are ids [B, Q], or probabilities [B, Q, V]; 0 if nothing counts.
-    """
-    targets = labels.flatten(0, 1)
-    losses_Q = F.cross_entropy(logits_BQV.float().flatten(0, 1), targets, reduction="none")
-    weights_Q = weights_BQ.flatten()
-    return (losses_Q * weights_Q).sum() / weights_Q.sum().clamp(min=1e-9)
-
-
 def accepted_lengths(drafted: Tensor, verified: Tensor) -> Tensor:
     """Length of the common prefix along the last dimension: what one greedy verification accepts."""
     return (drafted == verified).long().cumprod(dim=-1).sum(dim=-1)
