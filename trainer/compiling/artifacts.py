@@ -29,6 +29,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import pickle
 import platform
 import sys
 from dataclasses import dataclass
@@ -44,6 +45,19 @@ from trainer.files import SCHEMA, sync_directory, write_durably, write_json
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+# What unpickling raises, by its documentation and by trial.
+UNREADABLE = (
+    OSError,
+    RuntimeError,
+    pickle.UnpicklingError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 COMPILED_SOURCES = ("attention.py", "layers.py", "masks.py", "model.py")
 
 
@@ -144,13 +158,14 @@ def load(directory: Path, origin: Origin) -> Loaded:
     binary, _ = _pair(directory, origin.fingerprint)
     problem = _problem(directory, origin.fingerprint)
     if problem is not None:
-        return Loaded(entries=0, line=f"compile cache: {problem}; compiling from nothing saved")
+        return Loaded(entries=0, line=f"compile cache: {problem}; compiling anew")
     try:
         info = torch.compiler.load_cache_artifacts(binary.read_bytes())
-    except (OSError, RuntimeError, AssertionError) as error:
-        return Loaded(entries=0, line=f"compile cache: {binary}: not loaded, {error}; compiling without it")
+    except UNREADABLE as error:
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return Loaded(entries=0, line=f"compile cache: {binary}: not loaded, {what}; compiling anew")
     if info is None:
-        return Loaded(entries=0, line=f"compile cache: {binary}: torch cannot read it; compiling without it")
+        return Loaded(entries=0, line=f"compile cache: {binary}: torch cannot read it; compiling anew")
     entries = sum(len(keys) for keys in info.artifacts.values())
     return Loaded(entries=entries, line=f"compile cache: loaded {entries} entries of {binary}")
 
@@ -160,7 +175,7 @@ def _problem(directory: Path, fingerprint: str) -> str | None:
     binary, described = _pair(directory, fingerprint)
     if not described.exists():
         others = len(list(directory.glob("*.json")))
-        return f"{directory}: none saved for this torch, GPU and shape ({others} for others)"
+        return f"nothing saved for this torch, GPU and shape ({others} for others) in {directory}"
     try:
         value: dict[str, Any] = json.loads(described.read_bytes())
         told = value["bin"]["sha256"], value["bin"]["bytes"]
