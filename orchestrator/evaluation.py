@@ -1,19 +1,21 @@
 """Measure a run's drafter where it lies: the run's own trainer, asked once, answers one JSON object.
 
-The contract: `python -m trainer eval --run-dir DIR --json [--prompts N] [--temperature T]` prints, as its
-last line on standard output, `{"schema": 1, "acceptance_length": float, "per_position": [float, ...], ...}`.
-The acceptance length counts accepted draft tokens a verification without the target's own; `per_position[k]`
-is the share of verifications in which draft token k + 1 was accepted, from 0 to 1.
+The contract: `python -m trainer eval --config C --set K=V ... --run-dir DIR --json [--prompts N]
+[--temperature T]` prints `{"schema": 1, "acceptance_length": float, "per_position": [float, ...], ...}`, last
+on standard output; `per_position` may stand below `acceptance` instead. The acceptance length counts accepted
+draft tokens a verification without the target's own; `per_position[k]` is the share of verifications in which
+draft token k + 1 was accepted, from 0 to 1.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import CommandFailed, CommandTimeout, ConfigError, GuestError
+from orchestrator.launch import trainer_argv
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
@@ -37,9 +39,17 @@ class Evaluation:
 
 
 def argv(
-    spec: RunSpec, run_dir: str, *, prompts: int | None, temperature: float | None, limit_s: int
+    spec: RunSpec,
+    folder: str,
+    attempt: int,
+    *,
+    prompts: int | None,
+    temperature: float | None,
+    limit_s: int,
 ) -> tuple[str, ...]:
-    """Return the far command line. `timeout` is there because a lost connection alone ends nothing.
+    """Return the far command line for the run in `folder`, with the configuration of its attempt.
+
+    `timeout` is in it because a lost connection alone ends nothing.
 
     Raises:
         ConfigError: The run is not one of the bundled trainer's.
@@ -55,7 +65,8 @@ def argv(
     if spec.checkpoint_dir is not None:
         words.append(f"DFLASHCTL_CHECKPOINT_DIR={spec.checkpoint_dir}")
     words += ["timeout", "-k", str(KILL_AFTER_S), str(limit_s)]
-    words += [spec.python, "-m", "trainer", "eval", "--run-dir", run_dir, "--json"]
+    python, flag, module, *configured = trainer_argv(replace(spec, inject=()), f"{folder}/attempts/{attempt}")
+    words += [python, flag, module, "eval", *configured, "--run-dir", folder, "--json"]
     if prompts is not None:
         words += ["--prompts", str(prompts)]
     if temperature is not None:
@@ -101,6 +112,8 @@ def parse(name: str, stdout: bytes) -> Evaluation:
     if body is None:
         raise GuestError(f"{name}: the evaluation printed no JSON object")
     length, positions = body.get("acceptance_length"), body.get("per_position")
+    if positions is None and isinstance(body.get("acceptance"), dict):
+        positions = body["acceptance"].get("per_position")
     if not is_number(length):
         raise GuestError(f"{name}: acceptance_length: {one_line(repr(length), 60)} is no number")
     if not isinstance(positions, list) or not all(is_number(each) and 0 <= each <= 1 for each in positions):
@@ -110,14 +123,16 @@ def parse(name: str, stdout: bytes) -> Evaluation:
 
 
 def _last_object(stdout: bytes) -> dict[str, Any] | None:
-    for line in reversed(stdout.splitlines()):
-        if not line.strip():
-            continue
+    """Return the object that stdout ends with, whether on one line or laid out on many."""
+    text = stdout.rstrip()
+    begin = 0 if text.startswith(b"{") else text.rfind(b"\n{") + 1
+    for candidate in (text.rpartition(b"\n")[2], text[begin:]):
         try:
-            value = json.loads(line)
+            value = json.loads(candidate)
         except (ValueError, RecursionError):
-            return None
-        return value if isinstance(value, dict) else None
+            continue
+        if isinstance(value, dict):
+            return value
     return None
 
 

@@ -10,12 +10,12 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json, site_of
-from orchestrator.errors import ConfigError, Exit, GuestRefused, NotFound
+from orchestrator.errors import BlindError, ConfigError, Exit, GuestRefused, NotFound
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
     from orchestrator.compare import Attempt, Comparison
-    from orchestrator.record import RunRow
+    from orchestrator.record import Record, RunRow
 
 HASH_CHARS = 64
 SHOWN_HASH_CHARS = 16
@@ -91,11 +91,13 @@ def _pair(one: str | None, two: str | None, host: str | None, ct: int | None) ->
     run, number = parse(one) if one is not None else (None, None)
     with opened_record() as record:
         row = find_run(record, run, host, ct)
+        known = _known(record, row)
         other, end = parse(two) if two is not None else (None, None)
         last_row = find_run(record, other, host, ct) if other is not None else row
+        last_known = _known(record, last_row)
     if two is not None:
-        return _attempt(row, number), _attempt(last_row, end)
-    chosen = choose(_read(row, "attempts"), number)
+        return _attempt(row, number, known), _attempt(last_row, end, last_known)
+    chosen = choose(_all(row, known), number)
     if chosen is None:
         what = f"no attempt {number}, or none" if number is not None else "no attempt"
         raise NotFound(
@@ -105,8 +107,41 @@ def _pair(one: str | None, two: str | None, host: str | None, ct: int | None) ->
     return chosen
 
 
-def _attempt(row: RunRow, number: int | None) -> Attempt:
-    found = _read(row, "attempts" if number is None else f"attempts/{number}")
+def _known(record: Record, row: RunRow) -> dict[int, Attempt]:
+    """Return what a watch wrote down of the run's attempts."""
+    from orchestrator.compare import Attempt
+
+    return {
+        each.n: Attempt(
+            run=row.name,
+            number=each.n,
+            environment=each.environment,
+            spec=each.spec,
+            made_progress=each.exit_code == 0 or (each.last_step or 0) > (each.first_step or 0),
+        )
+        for each in record.attempts(row.id)
+    }
+
+
+def _all(row: RunRow, known: dict[int, Attempt]) -> dict[int, Attempt]:
+    """Return every attempt as it is now: the record may not know the newest. Unreached, what it knows."""
+    try:
+        return {**known, **_read(row, "attempts")}
+    except BlindError as error:
+        if not any(each.environment for each in known.values()):
+            raise
+        why = one_line(error.message)
+        SETTINGS.err.print(f"{why}; this is what the record knows", markup=False)
+        return known
+
+
+def _attempt(row: RunRow, number: int | None, known: dict[int, Attempt]) -> Attempt:
+    if number is None:
+        found = _all(row, known)
+    elif number in known and known[number].environment is not None and known[number].spec is not None:
+        return known[number]
+    else:
+        found = _read(row, f"attempts/{number}")
     if not found:
         raise NotFound(f"{row.name} at {row.target_key}: no attempt of it left a file there")
     return found[max(found)]

@@ -100,7 +100,12 @@ def _evaluate(
         )
     folder = run_dir(site.state_dir, row.name)
     words = evaluation.argv(
-        spec_from_document(tracker.spec), folder, prompts=prompts, temperature=temperature, limit_s=limit_s
+        spec_from_document(tracker.spec),
+        folder,
+        tracker.view.number if tracker.view else 1,
+        prompts=prompts,
+        temperature=temperature,
+        limit_s=limit_s,
     )
     return evaluation.evaluate(site.shell(), words, limit_s=limit_s)
 

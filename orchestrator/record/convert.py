@@ -97,6 +97,8 @@ def to_attempt(attempt: Attempt) -> AttemptRow:
         changes=attempt.changes,
         by=attempt.by,
         session=attempt.session,
+        spec=attempt.spec,
+        environment=attempt.environment,
     )
 
 

@@ -88,6 +88,8 @@ class Attempt(Base):
     changes: Mapped[dict[str, Any]]
     by: Mapped[str | None]
     session: Mapped[str | None]
+    spec: Mapped[dict[str, Any] | None]
+    environment: Mapped[dict[str, Any] | None]
 
 
 class Transition(Base):

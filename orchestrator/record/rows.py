@@ -29,7 +29,10 @@ class RunRow:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptRow:
-    """One launch. `changes` is this rung's (config key -> value), in order; `by` is "user" or "watch"."""
+    """One launch. `changes` is this rung's (config key -> value), in order; `by` is "user" or "watch".
+
+    `spec` is its run.json and `environment` its environment.json, None where no watch saw them.
+    """
 
     run_id: int
     n: int
@@ -46,6 +49,8 @@ class AttemptRow:
     changes: Mapping[str, Any] = field(default_factory=dict)
     by: str | None = None
     session: str | None = None
+    spec: Mapping[str, Any] | None = None
+    environment: Mapping[str, Any] | None = None
 
     @property
     def has_ended(self) -> bool:

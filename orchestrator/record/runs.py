@@ -37,6 +37,8 @@ class AttemptFields(TypedDict, total=False):
     changes: Mapping[str, Any]
     by: str | None
     session: str | None
+    spec: Mapping[str, Any] | None
+    environment: Mapping[str, Any] | None
 
 
 def save(
@@ -136,6 +138,8 @@ def _plain(key: str, value: Any) -> Any:  # noqa: ANN401 - any field
         return value.value
     if key == "changes":
         return without_env(value or {})
+    if key in ("spec", "environment"):
+        return without_env(value)
     return storable(value) if isinstance(value, str) else value
 
 

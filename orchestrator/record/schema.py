@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection, Engine
 
-HEAD = "0001"
+HEAD = "0002"
 """The newest version under `migrations/versions`; a contract test holds it there."""
 
 

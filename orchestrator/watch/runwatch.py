@@ -102,6 +102,9 @@ class RunWatch:
             self.teller.end_log(int(message["attempt"]), now)
         if sighting.metrics and sighting.of is not None:
             self._record.add_metrics(self.row.id, sighting.of, sighting.metrics, now)
+        if sighting.environment and self.tracker.view is not None:
+            environment = self.tracker.view.environment
+            self._record.save_attempt(self.row.id, self.tracker.view.number, environment=environment)
         attempt = self.teller.attempt
         if message["type"] == "gpu" and attempt is not None and isinstance(self.tracker.gpus, Present):
             self._record.add_gpus(self.row.id, attempt, self.tracker.gpus.value, now)
@@ -141,6 +144,7 @@ class RunWatch:
         attempt, spec = self.teller.attempt, self.tracker.spec or {}
         if attempt is not None and not self._has_origin and spec.get("attempt") == attempt:
             save_origin(self._record, self.row.id, attempt, spec)
+            self._record.save_attempt(self.row.id, attempt, spec=spec)
             self._has_origin = True
 
     def _tell(self, sighting: Sighting, now: datetime) -> None:

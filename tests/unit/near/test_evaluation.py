@@ -18,14 +18,14 @@ BODY = {"schema": 1, "acceptance_length": 1.75, "per_position": [0.9, 0.5, 0.35]
 
 def asked(spec: RunSpec = SPEC, **other: Any) -> list[str]:
     fields: dict[str, Any] = {"prompts": None, "temperature": None, "limit_s": 60, **other}
-    return list(argv(spec, "/state/runs/r", **fields))
+    return list(argv(spec, "/state/runs/r", 2, **fields))
 
 
 def test_the_runs_own_trainer_is_asked_and_ended_by_the_far_side_itself():
     assert asked() == [
         *("env", "-C", "/state/trainers/aa", "LC_ALL=C.UTF-8", "PYTHONUNBUFFERED=1"),
         *("timeout", "-k", "10", "60"),
-        *("/opt/py", "-m", "trainer", "eval", "--run-dir", "/state/runs/r", "--json"),
+        *("/opt/py", "-m", "trainer", "eval", "--config", "tiny", "--run-dir", "/state/runs/r", "--json"),
     ]
 
 
@@ -41,6 +41,22 @@ def test_a_trainer_of_another_kind_cannot_be_asked(spec):
         asked(spec)
 
 
+def test_the_attempts_configuration_is_the_one_measured_and_no_failure_is_injected():
+    spec = RunSpec(
+        run="r", trainer_dir="/t", config_toml="a = 1", overrides=(("eval.prompts", "9"),), inject=("oom@3",)
+    )
+    words = asked(spec)
+    assert words[words.index("eval") + 1 :][:4] == [
+        *("--config", "/state/runs/r/attempts/2/config.toml", "--set", "eval.prompts=9"),
+    ]
+    assert "--inject" not in words
+
+
+def test_the_answer_may_be_laid_out_on_many_lines_and_hold_the_shares_deeper():
+    body = {"acceptance_length": 2, "acceptance": {"per_position": [1, 0]}}
+    assert parse("here", b"x\n" + json.dumps(body, indent=2).encode()).per_position == (1.0, 0.0)
+
+
 def test_the_answer_is_the_last_line():
     found = parse("here", b"loading\n" + json.dumps(BODY).encode() + b"\n\n")
     assert (found.acceptance_length, found.per_position) == (1.75, (0.9, 0.5, 0.35))
@@ -54,6 +70,7 @@ def test_the_answer_is_the_last_line():
         b"done\n",
         b"[1]\n",
         json.dumps(BODY).encode() + b"\ndone\n",
+        json.dumps(BODY).encode()[1:],
         json.dumps({**BODY, "acceptance_length": "1"}).encode(),
         json.dumps({**BODY, "acceptance_length": float("nan")}).encode(),
         json.dumps({**BODY, "acceptance_length": True}).encode(),
