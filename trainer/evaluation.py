@@ -36,18 +36,25 @@ class Evaluator(Protocol):
 
 
 def evaluate_here(
-    job: Job, loaded: Loaded, drafting: Drafting, target: Target, step: int, *, compile_more: bool
+    job: Job,
+    loaded: Loaded,
+    drafting: Drafting,
+    target: Target,
+    step: int,
+    beat: Callable[[], None],
+    *,
+    compile_more: bool,
 ) -> dict[str, Any]:
     """Evaluate in this process. `compile_more`: the drafter is not the one that warm-up saw."""
     held_out, data = loaded.data.held_out, job.config.data
 
     def measured() -> dict[str, Any]:
         if step == FINAL:
-            found = evaluate(drafting, target, held_out, job.alive)
+            found = evaluate(drafting, target, held_out, beat)
             told = {"acceptance_length": found.acceptance_length, "acceptance": found.as_json()}
             return {**told, "lines": found.lines()}
         batches = held_out.batches(QUICK_BATCHES * data.batch_rows)
-        return {"acceptance_length": teacher_forced_drafter(drafting, target, batches, job.alive)}
+        return {"acceptance_length": teacher_forced_drafter(drafting, target, batches, beat)}
 
     if not compile_more:
         return measured()
@@ -74,7 +81,13 @@ class LocalEvaluator:
                 self._loaded.target = load_target(self._job.config.target, machine.device, machine.dtype)
             own = dataclasses.replace(drafting, draft=whole or inside)
             told = evaluate_here(
-                self._job, self._loaded, own, self._loaded.target, step, compile_more=whole is not None
+                self._job,
+                self._loaded,
+                own,
+                self._loaded.target,
+                step,
+                self._job.alive,
+                compile_more=whole is not None,
             )
         self._group.drafters_barrier()
         return told
@@ -83,8 +96,11 @@ class LocalEvaluator:
 class RemoteEvaluator:
     """`split`: the leader sends the weights to a rank that has the target."""
 
-    def __init__(self, group: Group, remote: Remote, wrapped: nn.Module, discard: Callable[[], None]) -> None:
-        self._group, self._remote, self._wrapped, self._discard = group, remote, wrapped, discard
+    def __init__(
+        self, job: Job, group: Group, remote: Remote, wrapped: nn.Module, discard: Callable[[], None]
+    ) -> None:
+        self._job, self._group, self._remote = job, group, remote
+        self._wrapped, self._discard = wrapped, discard
 
     def __call__(self, step: int) -> dict[str, Any]:
         """On the leader the figures, elsewhere nothing."""
@@ -92,7 +108,7 @@ class RemoteEvaluator:
         state = full_state(self._wrapped)
         told: dict[str, Any] = {}
         if self._group.topology.is_leader:
-            told = self._remote.evaluate(step, state)
+            told = self._remote.evaluate(step, state, self._job.alive)
         self._group.drafters_barrier()
         return told
 

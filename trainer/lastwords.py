@@ -11,7 +11,7 @@ from trainer.clock import utc_now
 from trainer.console import warn
 from trainer.errors import Interrupted, TrainerError
 from trainer.files import SCHEMA
-from trainer.parallel.death import PEER_EXIT, is_communication
+from trainer.parallel.death import is_communication
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Announce(Protocol):
-    """Tell all ranks that this one fails; whether it is the first to do so."""
+    """Tell all ranks that this one fails; comes back only if it is the first to do so."""
 
-    def __call__(self, message: str, *, code: int, communication: bool) -> bool:
+    def __call__(self, message: str, *, code: int, communication: bool) -> None:
         """See `trainer.parallel.failfast.FailFast.announce`."""
 
 
@@ -32,7 +32,7 @@ class LastWords:
     """A context that records whatever exception leaves it, and lets it go on.
 
     A `SystemExit` is not an error: whoever raised it chose the exit code. The first rank to fail has the
-    word; a later one, or one that failed only because another did, leaves with PEER_EXIT and says nothing.
+    word; a later one, or one that failed only because another did, is ended by `announce`.
     """
 
     def __init__(self, path: Path, heartbeat: Heartbeat, rank: int = 0) -> None:
@@ -53,8 +53,7 @@ class LastWords:
     ) -> None:
         if error is None or kind is None or issubclass(kind, SystemExit):
             return
-        if not self._is_first(error):
-            raise SystemExit(PEER_EXIT)
+        self._announce(error)
         value = {
             "schema": SCHEMA,
             "exception": qualified_name(kind),
@@ -72,12 +71,12 @@ class LastWords:
         except OSError as unwritten:  # a full disk may be what ended it: the first error must come through
             warn(f"{self._path}: {unwritten}; the reason is in this log alone")
 
-    def _is_first(self, error: BaseException) -> bool:
+    def _announce(self, error: BaseException) -> None:
         if self.announce is None or isinstance(error, Interrupted):
-            return True
+            return
         code = error.exit_code if isinstance(error, TrainerError) else 1
         words = f"{qualified_name(type(error))}: {error}".splitlines()[0]
-        return self.announce(words, code=code, communication=is_communication(error))
+        self.announce(words, code=code, communication=is_communication(error))
 
     def _publish(self, data: bytes) -> None:
         # A hard link is exclusive and atomic at once: a reader never sees half a file, a second rank never

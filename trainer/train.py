@@ -157,7 +157,7 @@ def _sources(
 
         remote = Remote(group, schedule, layout, loaded.machine.dtype)
         source = RemoteSource(train, remote, device)
-        return source, RemoteEvaluator(group, remote, drafting.draft, source.discard), remote
+        return source, RemoteEvaluator(job, group, remote, drafting.draft, source.discard), remote
     evaluator = LocalEvaluator(job, group, loaded, drafting)
     if job.topology.placement == "cached":
         count = min(train.per_epoch(0), job.config.total_steps * schedule.per_step)
