@@ -40,7 +40,7 @@ def test_observations_come_whole_and_in_order(split):
 
 
 def test_the_leader_gets_its_weights_evaluated(split):
-    assert ranklab.told(split, 0)["evaluation"] == {"step": 7, "equal": True}
+    assert ranklab.told(split, 0)["evaluation"] == {"step": 7, "equal": True, "beats": 2}
 
 
 @pytest.mark.parametrize("way", ["replicate", "full"])

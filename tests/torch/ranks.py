@@ -23,7 +23,7 @@ from torch import nn
 
 from trainer.config import OptimConfig, ParallelConfig
 from trainer.parallel import failfast
-from trainer.parallel.death import PEER_EXIT, Process, is_communication
+from trainer.parallel.death import Process, is_communication
 from trainer.parallel.failfast import FailFast
 from trainer.parallel.gpus import hide_other_gpus
 from trainer.parallel.group import Group, open_group
@@ -162,7 +162,9 @@ def check(group: Group, schedule: Schedule, remote: Remote):
     told["any"] = [group.any_drafter(group.topology.is_leader), group.any_drafter(False)]
     told["leader"] = group.from_leader(group.topology.rank + 5)
     if group.topology.is_leader and is_split:
-        told["evaluation"] = remote.evaluate(7, full_state(Toy().to(group.device)))
+        beats: list[int] = []
+        answer = remote.evaluate(7, full_state(Toy().to(group.device)), lambda: beats.append(1))
+        told["evaluation"] = {**answer, "beats": len(beats)}
     group.drafters_barrier()
     return told
 
@@ -192,12 +194,17 @@ def serve(mode, group: Group, out: Path):
             (out / f"looping-{group.topology.rank}").touch()
         return make(m, group.device)
 
+    server = Server(group)
+
     def evaluate(step):
+        server.beat()
+        server.beat()  # within the same half second: not told
         equal = all(torch.equal(value, toy.state_dict()[name]) for name, value in state.items())
         return {"step": step, "equal": equal}
 
     first = group.topology.target_index == 0
-    Server(group).serve(observe, evaluate if first else None, state if first else None)
+    server.beat()  # nobody waits: nothing is sent
+    server.serve(observe, evaluate if first else None, state if first else None)
     return {"made": [m for m in made if m < LOOP]}
 
 
@@ -239,8 +246,7 @@ def main(mode, out, targets):
         told = work(mode, group, stop, out)
         group.barrier()
     except BaseException as error:
-        if not watch.announce(f"{type(error).__name__}: {error}", communication=is_communication(error)):
-            return PEER_EXIT
+        watch.announce(f"{type(error).__name__}: {error}", communication=is_communication(error))
         with contextlib.suppress(FileExistsError), (out / "error.json").open("x") as file:
             json.dump({"rank": topology.rank, "message": str(error)}, file)
         if mode == "fail":

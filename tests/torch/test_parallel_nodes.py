@@ -40,7 +40,7 @@ def test_work_crosses_the_boundary(killed):
 
 
 def test_a_death_on_one_node_ends_both_within_seconds(killed):
-    assert killed[1] < 5
+    assert killed[1] < 10
 
 
 def test_the_first_failure_is_the_killed_rank_on_both_nodes(killed):

@@ -45,7 +45,7 @@ def test_drafters_agree(run):
 
 
 def test_the_leader_gets_its_weights_evaluated(run):
-    assert ranklab.told(run, 0)["evaluation"] == {"step": 7, "equal": True}
+    assert ranklab.told(run, 0)["evaluation"] == {"step": 7, "equal": True, "beats": 2}
 
 
 def test_nothing_warns(run):

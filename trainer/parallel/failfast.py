@@ -18,6 +18,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from trainer.clock import utc_now
@@ -43,7 +44,7 @@ LOOK_S = 0.2
 EXIT_S = 10.0
 ECHO_S = 2.0
 """How long a broken connection waits for the death that broke it."""
-RELAYED = (signal.SIGTERM, signal.SIGINT)
+RELAYED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,12 @@ class FailFast:
         self._thread.start()
 
     def announce(self, message: str, *, code: int = 1, communication: bool = False) -> bool:
-        """Tell all ranks that this one fails; true if it is the first, and so has the word.
+        """Tell all ranks that this one fails. Returns, with true, only if it is the first and has the word.
 
         `communication`: the error may be the echo of another's death (`death.is_communication`); that one
-        is then given two seconds to be found. If false is returned, the rank should write no error.json and
-        exit with PEER_EXIT. Either way the process is gone ten seconds later, with `code`, even if its end
-        hangs in a backend.
+        is then given two seconds to be found. A rank that is not the first ends here, with PEER_EXIT and
+        without a traceback: it would only hide the cause. The first has ten seconds to write its words and
+        exit with `code`, then it is ended even if it hangs in a backend.
         """
         if self._store is None:
             return True
@@ -104,13 +105,12 @@ class FailFast:
             first = first or self._record(own)
         except RuntimeError:  # the store is gone with whoever held it
             first = _lost_store()
-        is_first = first.rank == own.rank
-        if not is_first:
-            _tell(first, self._topology.rank)
-        last_resort = threading.Timer(EXIT_S, os._exit, (code if is_first else PEER_EXIT,))
+        if first.rank != own.rank:
+            self._end(first)
+        last_resort = threading.Timer(EXIT_S, os._exit, (code,))
         last_resort.daemon = True
         last_resort.start()
-        return is_first
+        return True
 
     def leave(self) -> None:
         """Say that this rank ends as it should, done or interrupted; the others go on."""
@@ -120,8 +120,11 @@ class FailFast:
         try:
             with self._lock:
                 self._store.set(f"left/{self._topology.rank}", "1")
+                if self._topology.is_leader and LAUNCHER not in os.environ:  # it may be who holds the store
+                    ranks = range(self._topology.world_size)
+                    self._store.wait([f"left/{rank}" for rank in ranks], timedelta(seconds=EXIT_S))
         except RuntimeError:
-            pass  # the others have ended, and the store with them
+            pass  # the others have ended, and the store with them; or one takes long
         finally:
             signal.set_wakeup_fd(-1)
 
@@ -217,18 +220,15 @@ class FailFast:
                     self._relayed.add(number)
                 elif self._store.check([f"signal/{int(number)}"]):
                     self._relayed.add(number)
-                    os.kill(os.getpid(), number)
+                    if callable(signal.getsignal(number)):
+                        os.kill(os.getpid(), number)
 
     def _end(self, failure: Failure) -> None:
-        if failure.rank != self._topology.rank:
-            _tell(failure, self._topology.rank)
+        with suppress(OSError):  # a launcher that was killed reads no more
+            sys.stdout.flush()
+            sys.stderr.write(f"[rank{self._topology.rank}]: {failure.line()}\n")
+            sys.stderr.flush()
         os._exit(PEER_EXIT)  # the main thread may never come back
-
-
-def _tell(failure: Failure, rank: int) -> None:
-    with suppress(OSError):  # a launcher that was killed reads no more
-        sys.stderr.write(f"[rank{rank}]: {failure.line()}\n")
-        sys.stderr.flush()
 
 
 def _lost_store() -> Failure:

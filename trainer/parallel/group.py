@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 PATIENT = timedelta(days=7)
 """For what waits for another rank's work, such as an evaluation: who watches for deaths is `failfast`."""
 
+PAIR_CTAS = 2
+"""Multiprocessors that a pair's transfer may take: a posted receive spins on them until its data has come,
+for most of a step; two move tens of GB/s over NVLink, where a micro-batch is one or two GB."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
@@ -119,7 +123,7 @@ def _open_pairs(
         return pairs
     targets = [topology.target_rank(index) for index in range(topology.num_targets)]
     for target, drafter in product(targets, range(topology.num_drafters)):
-        made = _subgroup([target, drafter], backend, PATIENT)
+        made = _subgroup([target, drafter], backend, PATIENT, PAIR_CTAS)
         if topology.rank not in (target, drafter):
             continue
         pairs[target, drafter] = made
@@ -131,6 +135,11 @@ def _open_pairs(
     return pairs
 
 
-def _subgroup(ranks: list[int], backend: str, timeout: timedelta) -> ProcessGroup:
-    made: ProcessGroup = dist.new_group(sorted(ranks), timeout=timeout, backend=backend)
+def _subgroup(ranks: list[int], backend: str, timeout: timedelta, max_ctas: int = 0) -> ProcessGroup:
+    options = None
+    if backend == "nccl" and max_ctas:
+        options = dist.ProcessGroupNCCL.Options()
+        options.config.max_ctas = max_ctas
+        options._timeout = timeout  # noqa: SLF001 - new_group warns if it differs
+    made: ProcessGroup = dist.new_group(sorted(ranks), timeout=timeout, backend=backend, pg_options=options)
     return made

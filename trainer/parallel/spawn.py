@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-STOPS = (signal.SIGTERM, signal.SIGINT)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 GRACEFUL = (0, 75)
 FAILED_GRACE_S = 5.0
 """After a failure the others end by themselves within a second; what has not yet begun to watch is killed."""

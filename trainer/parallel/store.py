@@ -43,6 +43,8 @@ def connect(topology: Topology, environ: Mapping[str, str] | None = None, *, ser
             )
         by_agent = environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         is_server = serve and topology.is_leader and not by_agent
-        store = TCPStore(address, int(port), None, is_server, timeout, wait_for_workers=False)
+        store = TCPStore(
+            address, int(port), None, is_server, timeout, wait_for_workers=False, multi_tenant=is_server
+        )
     store.set_timeout(timeout)
     return PrefixStore(f"trainer/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)

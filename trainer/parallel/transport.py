@@ -14,6 +14,7 @@ messages are sent without waiting, since gloo holds a sender until the receiver 
 from __future__ import annotations
 
 import json
+import time
 from collections import deque
 from dataclasses import dataclass
 from enum import IntEnum
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 MESSAGE = 5
 REPLY_TAG = 1
 SENDS_IN_FLIGHT = 2
+BEAT_S = 0.5
 
 
 class Kind(IntEnum):
@@ -104,10 +106,13 @@ class Remote:
         for micro_batch in list(self._pending):
             self.fetch(micro_batch)
 
-    def evaluate(self, step: int, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def evaluate(
+        self, step: int, state: Mapping[str, Tensor], beat: Callable[[], None] = lambda: None
+    ) -> dict[str, Any]:
         """Let target 0 evaluate these weights, sent in the order of their names; the leader alone asks.
 
-        `step` is any number that the evaluator understands. Returns what its callback returned.
+        `step` is any number that the evaluator understands; `beat` is called for each `Server.beat`.
+        Returns what the evaluator's callback returned.
         """
         target = self._group.topology.target_rank(0)
         asked = self._ask(target, Kind.EVALUATE, step, sum(t.numel() for t in state.values()))
@@ -116,7 +121,9 @@ class Remote:
             dist.send(state[name].to(self._group.device).contiguous(), target, group=pair)
         asked.wait()
         size = torch.zeros(1, dtype=torch.long)
-        dist.recv(size, target, group=self._group.control, tag=REPLY_TAG)
+        while not size:
+            dist.recv(size, target, group=self._group.control, tag=REPLY_TAG)
+            beat()
         text = torch.empty(int(size), dtype=torch.uint8)
         dist.recv(text, target, group=self._group.control, tag=REPLY_TAG)
         answer: dict[str, Any] = json.loads(bytes(text.tolist()))
@@ -148,6 +155,9 @@ class Server:
     def __init__(self, group: Group) -> None:
         self._group = group
         self._sends: deque[tuple[Work, Tensor]] = deque()
+        self._asker: int | None = None
+        """Who waits for an evaluation."""
+        self._beaten_at = float("-inf")
 
     def serve(
         self,
@@ -158,7 +168,7 @@ class Server:
         """Answer until every drafter has said bye.
 
         `make(m)` computes a micro-batch; its send overlaps the next one's computing. `evaluate(step)` is
-        called once the leader's weights have been received into the tensors of `state`.
+        called once the leader's weights have been received into the tensors of `state`; it may call `beat`.
 
         Raises:
             ValueError: a drafter expects another shape than was made.
@@ -175,6 +185,12 @@ class Server:
             else:
                 left -= 1
         self._settle(0)
+
+    def beat(self) -> None:
+        """Show whoever waits for an evaluation that it goes on; at most twice a second, else nothing."""
+        if self._asker is not None and time.monotonic() - self._beaten_at >= BEAT_S:
+            self._beaten_at = time.monotonic()
+            self._reply(torch.zeros(1, dtype=torch.long))
 
     def _send(self, made: Observation, micro_batch: int, drafter: int, sizes: list[int]) -> None:
         sent = (made.taps.numel(), 0 if made.last is None or not sizes[1] else made.last.numel())
@@ -215,9 +231,15 @@ class Server:
             dist.recv(received, drafter, group=pair)
             with torch.no_grad():
                 state[name].copy_(received)
+        self._asker = drafter
         text = torch.tensor(list(json.dumps(evaluate(step)).encode()), dtype=torch.uint8)
-        dist.send(torch.tensor([len(text)]), drafter, group=self._group.control, tag=REPLY_TAG)
-        dist.send(text, drafter, group=self._group.control, tag=REPLY_TAG)
+        self._reply(torch.tensor([len(text)]))
+        self._reply(text)
+        self._asker = None
+
+    def _reply(self, tensor: Tensor) -> None:
+        assert self._asker is not None
+        dist.send(tensor, self._asker, group=self._group.control, tag=REPLY_TAG)
 
 
 def _isend(tensor: Tensor, to: int, group: ProcessGroup | None) -> Work:
