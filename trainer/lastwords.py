@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Announce(Protocol):
-    """Tell all ranks that this one fails; comes back only if it is the first to do so."""
+    """Tell all ranks that this one fails; comes back, with true, only if it is the first."""
 
-    def __call__(self, message: str, *, code: int, communication: bool) -> None:
+    def __call__(self, message: str, *, code: int, communication: bool) -> bool:
         """See `trainer.parallel.failfast.FailFast.announce`."""
 
 

@@ -13,8 +13,6 @@ from trainer.parallel.transport import Server
 from trainer.warming import compile_and_warm_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trainer.job import Job
     from trainer.loading import Loaded
     from trainer.parallel.group import Group
@@ -43,8 +41,10 @@ def serve(job: Job, group: Group, loaded: Loaded) -> None:
         batch = loaded.data.train.micro_batch(index).to(machine.device)
         return target.observe(batch, loaded.shape.target_layer_ids, last=config.loss.labels == "target")
 
-    def evaluate(step: int, beat: Callable[[], None]) -> dict[str, Any]:
-        assert drafting is not None
-        return evaluate_here(job, loaded, drafting, target, step, beat, compile_more=False)
+    server = Server(group)
 
-    Server(group).serve(make, evaluate, state)
+    def evaluate(step: int) -> dict[str, Any]:
+        assert drafting is not None
+        return evaluate_here(job, loaded, drafting, target, step, server.beat, compile_more=False)
+
+    server.serve(make, evaluate, state)
