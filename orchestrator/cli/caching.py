@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,21 +47,23 @@ def _store(record: Record) -> Store:
 
 
 def _collect(record: Record, rows: Sequence[RunRow], *, check: bool) -> list[dict[str, Any]]:
-    """Return what each run has there, then what is kept here, a dictionary a place."""
+    """Return what each run has there, asked all at once, then what is kept here; a dictionary a place."""
+    with ThreadPoolExecutor(max_workers=min(16, len(rows) or 1)) as pool:
+        found = list(pool.map(lambda row: _there(row, check=check), rows))
+    return found + _kept(record, rows, check=check)
+
+
+def _there(row: RunRow, *, check: bool) -> dict[str, Any]:
     from orchestrator.compilecache import far_artifacts
 
-    found: list[dict[str, Any]] = []
-    for row in rows:
-        place: dict[str, Any] = {"where": "container", "run": row.name, "target": row.target_key}
-        site = site_of(row)
-        try:
-            place.update(artifacts=far_artifacts(site.client(), row.name, check=check), problem=None)
-        except (BlindError, GuestRefused) as error:
-            place.update(artifacts=[], problem=str(error))
-        finally:
-            site.close()
-        found.append(place)
-    return found + _kept(record, rows, check=check)
+    place: dict[str, Any] = {"where": "container", "run": row.name, "target": row.target_key}
+    site = site_of(row)
+    try:
+        return {**place, "artifacts": far_artifacts(site.client(), row.name, check=check), "problem": None}
+    except (BlindError, GuestRefused) as error:
+        return {**place, "artifacts": [], "problem": str(error)}
+    finally:
+        site.close()
 
 
 def _kept(record: Record, rows: Sequence[RunRow], *, check: bool) -> list[dict[str, Any]]:

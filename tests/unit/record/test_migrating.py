@@ -23,13 +23,13 @@ def first_schema(path: Path) -> None:
     with engine.begin() as connection:
         command.upgrade(alembic_config(connection), "0001")
     engine.dispose()
-    with sqlite3.connect(path) as connection:
-        connection.execute(
+    with sqlite3.connect(path) as raw:
+        raw.execute(
             "INSERT INTO runs VALUES (1, 'b32', 'pve/200', '{}', '{}', NULL, ?, 'dead', NULL, 10.0)",
             ("2026-11-29T19:31:31.000000Z",),
         )
-        connection.execute("INSERT INTO attempts (run_id, n, changes, last_step) VALUES (1, 3, '{}', 119)")
-    connection.close()
+        raw.execute("INSERT INTO attempts (run_id, n, changes, last_step) VALUES (1, 3, '{}', 119)")
+    raw.close()
 
 
 def test_a_record_of_the_first_schema_keeps_its_attempts_and_takes_what_is_new(tmp_path: Path) -> None:
