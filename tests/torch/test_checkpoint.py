@@ -199,6 +199,24 @@ def test_a_corrupt_one_is_replaced_when_its_step_is_reached_again(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["step-1"]
 
 
+def test_a_replacement_that_fails_at_its_last_rename_loses_nothing(tmp_path, monkeypatch):
+    save(tmp_path, 1, version="old")
+    rename = Path.rename
+
+    def fail(path, to):
+        if path.name == ".step-1.tmp":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(OSError, match="step-1: Input/output error"):
+        save(tmp_path, 1, version="new")
+    monkeypatch.undo()
+    state = Checkpoints(tmp_path, 3).resume(*tiny.make())
+    assert state is not None
+    assert state["version"] == "old"
+
+
 def test_a_death_between_the_two_renames_of_a_replacement_loses_nothing(tmp_path):
     save(tmp_path, 1)
     (tmp_path / "step-1").rename(tmp_path / ".step-1.old")
