@@ -273,13 +273,13 @@ def test_a_dense_mask_is_refused_but_for_the_oracle():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_causal_attention_without_a_mask_keeps_no_scores(dtype):
-    tensors = inputs(dtype, 1, 8192, 8192)
+    q, k, v, _ = inputs(dtype, 1, 8192, 8192)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    out = attend(*tensors[:3], None)
+    out = attend(q, k, v, None)
     assert torch.cuda.max_memory_allocated() - before < 256 << 20  # the scores are 2 GiB
-    short = [tensor[:, :, :256].double() for tensor in tensors[:3]]
+    q, k, v = (tensor[:, :, :256].double() for tensor in (q, k, v))
     with oracle():
-        exact = attend(*short, None)
+        exact = attend(q, k, v, None)
     error = out[:, :, :256].double() - exact
     assert error.norm() <= 1e-2 * exact.norm()

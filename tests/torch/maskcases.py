@@ -6,7 +6,7 @@ import random
 
 import torch
 
-from trainer.batch import Document, pack
+from trainer.batch import Batch, Document, pack
 from trainer.blocks import Anchors
 from trainer.masks import MaskRule
 
@@ -67,7 +67,7 @@ def spelled_out(anchors: Anchors, rule: MaskRule) -> torch.Tensor:
     return mask
 
 
-def packed_batch(lengths: list[list[int]], context: int, seed: int = 0):
+def packed_batch(lengths: list[list[int]], context: int, seed: int = 0) -> Batch:
     """A batch of documents of these lengths, random bytes, all supervised."""
     draw = torch.Generator().manual_seed(seed)
     rows = [

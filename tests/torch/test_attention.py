@@ -17,6 +17,7 @@ pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
 HEADS, KEY_HEADS, WIDTH = 4, 2, 8
 RULE = MaskRule(40, 4)
+Inputs = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 BYTES = 1 * HEADS * 12 * 52 * 4
 
 
@@ -33,10 +34,11 @@ def some_anchors(first: int = 3) -> Anchors:
     return make_anchors([[first, 9, 30]], [[True, True, False]], [[0, 5, 0]])
 
 
-def inputs(rows: int = 1, queries: int = 12, keys: int = 52, seed: int = 0) -> tuple[torch.Tensor, ...]:
+def inputs(rows: int = 1, queries: int = 12, keys: int = 52, seed: int = 0) -> Inputs:
     draw = torch.Generator().manual_seed(seed)
     sizes = ((HEADS, queries), (KEY_HEADS, keys), (KEY_HEADS, keys))
-    return tuple(torch.randn(rows, heads, length, WIDTH, generator=draw) for heads, length in sizes)
+    q, k, v = (torch.randn(rows, heads, length, WIDTH, generator=draw) for heads, length in sizes)
+    return q, k, v
 
 
 def compiled(*, fullgraph: bool = True):
@@ -82,6 +84,7 @@ def test_the_dense_path_is_softmax_over_what_the_mask_shows():
     queries = anchors.index.shape[1] * rule.block_size
     q, k, v = inputs(len(anchors.index), queries, rule.num_context + queries)
     mask = make_mask(anchors, rule, CPU)
+    assert isinstance(mask, torch.Tensor)
     scores = q.double() @ k.double().repeat_interleave(2, dim=1).transpose(-2, -1) / WIDTH**0.5
     weights = scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
     expected = weights @ v.double().repeat_interleave(2, dim=1)
