@@ -50,21 +50,25 @@ class Decoded:
     accepted: list[int]
     """Accepted draft tokens of each verification; empty for the target alone."""
     smallest_gap: float
-    """Smallest difference between the two best logits at any decoded token."""
+    """Smallest difference between the two best logits at any decoded token; infinite where not measured."""
 
 
 @torch.no_grad()
-def decode_alone(target: Target, prompt: Sequence[int], new_tokens: int, *, exact: bool = True) -> Decoded:
-    """The target's own greedy continuation, a token at a time; `exact` in float64."""
+def decode_alone(
+    target: Target, prompt: Sequence[int], new_tokens: int, *, exact: bool = True, gap: bool = True
+) -> Decoded:
+    """The target's own greedy continuation, a token at a time; `exact` in float64, `gap` measured too."""
     session = target.session((), exact=exact)
-    gap = torch.tensor(float("inf"), device=target.device)
+    smallest = torch.tensor(float("inf"), dtype=torch.float64, device=target.device)
     run, found = list(prompt), []
     for _ in range(new_tokens):
-        best = session.run(run)[0][-1].topk(2)
-        gap = torch.minimum(gap, (best.values[0] - best.values[1]).to(gap.dtype))
-        run = [int(best.indices[0])]
+        logits = session.run(run)[0][-1]
+        if gap:
+            best = logits.topk(2).values.double()
+            smallest = torch.minimum(smallest, best[0] - best[1])
+        run = [int(logits.argmax())]
         found += run
-    return Decoded(found, [], float(gap))
+    return Decoded(found, [], float(smallest))
 
 
 @torch.no_grad()

@@ -51,7 +51,7 @@ def measure_speed(
     ready = in_compute_type(drafting)
 
     def alone(prompt: Sequence[int]) -> Decoded:
-        return decode_alone(target, prompt, new_tokens, exact=False)
+        return decode_alone(target, prompt, new_tokens, exact=False, gap=False)
 
     def together(prompt: Sequence[int]) -> Decoded:
         propose = propose_by_drafter(ready)

@@ -18,9 +18,9 @@ DECODED = ["eval.prompt_tokens=16", "eval.new_tokens=8"]
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory):
-    """A run directory with the export of an untrained drafter that begins as the target's first layers."""
+    """A run directory with the export of an untrained drafter."""
     directory = tmp_path_factory.mktemp("run")
-    config = load("fast", ["draft.init=target"])
+    config = load("fast", [])
     target = load_target(config.target, "cpu", torch.float32)
     shape = draft_shape(target.shape, config.draft, config.target)
     draft = begin_draft(config, shape, target, torch.device("cpu"))

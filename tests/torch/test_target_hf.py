@@ -6,8 +6,18 @@ import pytest
 import torch
 
 from trainer.batch import Document, pack
-from trainer.config import TargetConfig
+from trainer.config import Config, DraftConfig, TargetConfig
+from trainer.decode import (
+    Proposal,
+    decode_alone,
+    decode_speculatively,
+    propose_by_lookup,
+    require_same,
+)
+from trainer.drafting import Drafting, begin_draft
+from trainer.draftsession import propose_by_drafter
 from trainer.errors import ConfigInvalid, DataInvalid
+from trainer.model import draft_shape
 from trainer.target.hf import HfTarget
 from trainer.target.load import (
     load_target,
@@ -247,3 +257,27 @@ def test_the_fingerprint_changes_with_a_weight_and_with_the_configuration(saved,
     assert target_sha256(config) == before
     assert target_sha256(dataclasses.replace(config, weights="random")) != before
     assert target_sha256(TargetConfig()) != before
+
+
+def test_speculation_on_any_architecture_gives_its_own_greedy_tokens(target):
+    config = dataclasses.replace(
+        Config(seed=1), draft=DraftConfig(num_layers=1, block_size=4, num_target_layers=2)
+    )
+    config = dataclasses.replace(config, target=TargetConfig(layer_ids=(1, 2)))
+    shape = draft_shape(target.shape, config.draft, config.target)
+    draft = begin_draft(config, shape, None, torch.device("cpu"))
+    drafting = Drafting(config, shape, draft, target, 99, torch.float32)
+    prompt = document(9, 3).tokens.tolist()
+    alone = decode_alone(target, prompt, 16)
+    for propose in (propose_by_drafter(drafting), propose_by_lookup(1, 3)):
+        together = decode_speculatively(target, (1, 2), prompt, 16, propose)
+        require_same(alone, together, "the drafter")
+    future = [*prompt, *decode_alone(target, prompt, 20).tokens]
+
+    def half_right(tokens, _):
+        right = future[len(tokens) : len(tokens) + 3]
+        return Proposal([*right[:2], (right[2] + 1) % 100])
+
+    together = decode_speculatively(target, (), prompt, 16, half_right)
+    assert together.tokens == alone.tokens
+    assert set(together.accepted) == {2}
