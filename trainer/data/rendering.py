@@ -8,6 +8,7 @@ puts there, so that a sentence which a user says too, stripped blanks, and dropp
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from trainer.data.documents import ASSISTANT, USER, BadLine
 from trainer.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trainer.data.documents import Turn
 
@@ -31,7 +32,12 @@ class Style:
     """What a template does around an answer."""
 
     has_prompt: bool
-    """Whether it can ask for an answer: write the header that the target does not generate."""
+    """Whether it can ask for an answer, by a header that the target does not generate."""
+    prompt: str
+    """That header, where an answer follows it; else empty."""
+    opening: str
+    """The same, and what else comes before the text of a last answer, such as room for thoughts: that the
+    target generates."""
     turn_end: str
     """What it writes after each answer, blanks at the end aside; the target generates it."""
 
@@ -64,7 +70,11 @@ def learn_style(render: Render) -> Style:
         raise ConfigInvalid(
             "data.chat_template: an assistant's text does not come out; give another template"
         )
-    return Style(prompt != plain, answered.partition(word)[2].rstrip())
+    before, _, after = answered.partition(word)
+    has_prompt = prompt != plain
+    is_plain = has_prompt and prompt.startswith(plain) and before.startswith(prompt)
+    header, opening = (prompt[len(plain) :], before[len(plain) :]) if is_plain else ("", "")
+    return Style(has_prompt, header, opening, after.rstrip())
 
 
 def locate(render: Render, style: Style, messages: list[Message]) -> tuple[str, Spans]:
@@ -96,19 +106,24 @@ def _locate_turn(
     if not after.startswith(style.turn_end):
         raise BadLine(f"turn {index}: the template does not end it with {style.turn_end!r}")
     end = len(text) - len(after) + len(style.turn_end)
-    prompt = _prompt(render, messages[:index]) if style.has_prompt else None
-    # The prompt first: all that follows it is generated, the reasoning of the last turn too.
-    for head in (prompt, before):
-        if head is not None and text.startswith(head) and len(head) + len(after) <= len(text):
+    for head in _heads(render, style, messages[:index], before):
+        if text.startswith(head) and len(head) + len(after) <= len(text):
             return len(head), end
     raise BadLine(f"turn {index}: the template does not show where its text begins")
 
 
-def _prompt(render: Render, messages: list[Message]) -> str | None:
-    try:
-        return render(messages, True)
-    except BadLine:  # many templates refuse a conversation without a question, such as the one before turn 0
-        return None
+def _heads(render: Render, style: Style, earlier: list[Message], before: str) -> Iterator[str]:
+    """What the answer may follow, the likeliest first; all that comes after it is generated.
+
+    The prompt is rendered only where it cannot be told from what stands before the text, as that is slow.
+    """
+    if style.prompt and before.endswith(style.opening):
+        yield before[: len(before) - len(style.opening) + len(style.prompt)]
+    elif style.has_prompt and not (style.prompt and before.endswith(style.prompt)):
+        # Many templates refuse a conversation without a question, as the one before turn 0.
+        with suppress(BadLine):
+            yield render(earlier, True)
+    yield before
 
 
 def _unused(text: str) -> str:
