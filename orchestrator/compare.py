@@ -34,7 +34,8 @@ GROUPS = (
 )
 # The first pattern that a key of environment.json or of run.json matches says its group; None: says nothing.
 _GROUP_OF: tuple[tuple[str, str | None], ...] = (
-    (r"environment\.(schema|at|argv|compile_cache\.(files|bytes)).*", None),
+    # Every attempt leaves more in the compile cache; that it is gone, or has other artifacts, says something.
+    (r"environment\.(schema|at|argv|compile_cache\.(files|bytes|sha256)).*", None),
     (r"environment\.torch_build\.(cudnn|nccl)", "CUDA"),
     (r"environment\.(cuda|packages\.nvidia-.*)", "CUDA"),
     (r"environment\.(torch|torch_build\..*|wheels\.torch)", "torch build"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, find_run, opened_record, print_json, site_of
 from orchestrator.errors import ConfigError, NotFound, RunAlive
-from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
     from orchestrator.evaluation import Evaluation
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     from orchestrator.site import Site
 
 BAR_CHARS = 40
-# What the trainer says beside the lengths, if it does, and how it is called here.
-_TOLD = (
-    ("step", "step"),
-    ("prompts", "prompts"),
-    ("new_tokens", "tokens a prompt"),
-    ("temperature", "temperature"),
-    ("speedup", "speed-up over plain decoding"),
-)
 
 
 def register(app: typer.Typer) -> None:
@@ -112,18 +104,31 @@ def _evaluate(
 
 def _print(row: RunRow, found: Evaluation) -> None:
     out = SETTINGS.out
-    out.print(
-        f"{row.name} at {row.target_key}: acceptance length {found.acceptance_length:.3f}", markup=False
-    )
-    told = [
-        f"{name} {one_line(str(found.body[key]), 40)}"
-        for key, name in _TOLD
-        if found.body.get(key) is not None
-    ]
-    if told:
-        out.print(f"  {', '.join(told)}", markup=False)
+    how = " (teacher-forced on held-out documents)" if "teacher_forced" in found.body else ""
+    length = found.acceptance_length
+    out.print(f"{row.name} at {row.target_key}: acceptance length {length:.3f}{how}", markup=False)
+    for line in decoded_lines(found.body):
+        out.print(f"  {line}", markup=False)
     if found.per_position:
         out.print("  position  accepted", markup=False)
     for index, share in enumerate(found.per_position, 1):
         bar = "#" * round(BAR_CHARS * share)
         out.print(f"  {index:>8}  {share:>7.1%}  {bar}", markup=False)
+
+
+def decoded_lines(body: Mapping[str, Any]) -> list[str]:
+    """Return what real decoding gave, where the trainer tells it in figures."""
+    from orchestrator.evaluation import is_number
+
+    lines = []
+    for key, name, rest in (
+        ("decoded", "greedy decoding", ("prompts", "new_tokens", "lookup", "speedup")),
+        ("sampled", "sampling", ("temperature",)),
+    ):
+        told = body.get(key)
+        if isinstance(told, dict) and is_number(told.get("drafter")):
+            shown = "".join(
+                f", {word.replace('_', ' ')} {told[word]:g}" for word in rest if is_number(told.get(word))
+            )
+            lines.append(f"{name}: acceptance length {told['drafter']:.3f}{shown}")
+    return lines

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.cli.evaluating import decoded_lines
 from orchestrator.errors import CommandFailed, CommandTimeout, ConfigError, GuestError
 from orchestrator.evaluation import argv, evaluate, parse
 from orchestrator.launch import RunSpec
@@ -99,3 +100,12 @@ def test_an_end_without_an_answer_is_told_as_what_it_was(code, error, said):
     shell = FakeShell(lambda words, stdin: result(code, err=b"x\ntrainer: ConfigInvalid: no checkpoint\n"))
     with pytest.raises(error, match=said):
         evaluate(shell, ("true",), limit_s=60)
+
+
+def test_the_figures_of_real_decoding_are_told_where_they_are_figures():
+    decoded = {"drafter": 2.5, "lookup": 1.0, "prompts": 6, "new_tokens": 96, "exact": True}
+    assert decoded_lines({"decoded": decoded, "sampled": {"temperature": 0.7, "drafter": 2.25}}) == [
+        "greedy decoding: acceptance length 2.500, prompts 6, new tokens 96, lookup 1",
+        "sampling: acceptance length 2.250, temperature 0.7",
+    ]
+    assert decoded_lines({"decoded": None, "sampled": {"drafter": "\x1b[31m"}}) == []
