@@ -61,3 +61,17 @@ def test_a_rank_alone_on_its_node_is_named_too(tmp_path):
         for agent in agents:
             agent.kill()
             agent.wait()
+
+
+def test_a_stop_asked_of_one_node_ends_both_gracefully(tmp_path):
+    agents = ranklab.torchrun("loop", tmp_path, targets=1, nodes=2, each=1)
+    try:
+        ranklab.await_ranks(tmp_path, "looping", range(2), agents)
+        agents[1].send_signal(signal.SIGTERM)  # the node of the target, which decides nothing
+        ranklab.await_end(tmp_path)
+        assert all((tmp_path / f"told-{rank}.json").exists() for rank in range(2))
+        assert not (tmp_path / "error.json").exists()
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.wait()

@@ -5,10 +5,9 @@ target for m by a small message over the control group. The target answers reque
 is skipped, rolled back, evaluated or stopped is decided by the drafters alone.
 
 It cannot deadlock. On each pair's group both sides issue their operations in the order of that drafter's
-requests: the drafter posts before it asks, and the target sends in the order of asking (messages of one
-sender keep their order). Every send therefore meets a receive that is already posted, and depends on nothing
-but the target's own work. Pairs have groups of their own, so no send waits behind another pair's. Control
-messages are sent without waiting, since gloo holds a sender until the receiver listens.
+requests: the drafter posts before it asks, and the target answers in the order of asking. So every send meets
+a receive that is posted, and depends on nothing but the target's own work; no pair waits behind another.
+Control messages are sent without waiting, since gloo holds a sender until the receiver listens.
 """
 
 from __future__ import annotations
