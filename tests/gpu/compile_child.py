@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-ROWS, CONTEXT, ANCHORS, BLOCK, WINDOW = 2, 1024, 30, 16, 256
+ROWS, CONTEXT, ANCHORS, BLOCK = 2, 1024, 30, 16
 SHAPE = DraftShape(
     hidden_size=256,
     intermediate_size=512,
@@ -44,8 +44,6 @@ SHAPE = DraftShape(
     block_size=BLOCK,
     target_layer_ids=(1, 3),
     num_target_layers=6,
-    sliding_layers=2,
-    sliding_window=WINDOW,
 )
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPE = torch.bfloat16 if DEVICE.type == "cuda" else torch.float32
@@ -70,13 +68,11 @@ def hidden(draft: DraftModel, seed: int, context: int = CONTEXT) -> torch.Tensor
     batch = pack([documents] * ROWS, context).to(DEVICE)
     anchors = sample_anchors(batch, ANCHORS, generator)
     blocks = make_blocks(batch, anchors, block_size=BLOCK, mask_token=99)
-    masks = LayerMasks(
-        make_mask(anchors, MaskRule(context, BLOCK), DEVICE),
-        make_mask(anchors, MaskRule(context, BLOCK, causal=True, window=WINDOW), DEVICE),
-    )
+    masks = LayerMasks(make_mask(anchors, MaskRule(context, BLOCK), DEVICE))
     noise = torch.randn(ROWS, ANCHORS * BLOCK, SHAPE.hidden_size, device=DEVICE, dtype=DTYPE)
     taps = torch.randn(ROWS, context, 2 * SHAPE.hidden_size, device=DEVICE, dtype=DTYPE)
-    return draft(noise, taps, masks, blocks.positions, batch.positions)
+    out: torch.Tensor = draft(noise, taps, masks, blocks.positions, batch.positions)
+    return out
 
 
 def step(draft: DraftModel, seed: int, context: int = CONTEXT) -> float:
@@ -97,7 +93,7 @@ def look(draft: DraftModel) -> None:
 def start_up(run_dir: str, host: str) -> dict[str, object]:
     dirs = cache_dirs(Path(run_dir), host=host)
     call = warmup.compiled(DraftLayer.plain, BACKEND)
-    stand_in = build(call, dataclasses.replace(SHAPE, num_layers=4))
+    stand_in = build(call, dataclasses.replace(SHAPE, num_layers=2))
     origin = artifacts.describe(DEVICE, BACKEND, {"draft": dataclasses.asdict(SHAPE), "context": CONTEXT})
     begun = time.monotonic()
     done = warmup.warm_up(
@@ -125,7 +121,7 @@ def start_up(run_dir: str, host: str) -> dict[str, object]:
 def beside_each_other(threads: int, turn: Callable[[], AbstractContextManager[None]]) -> dict[str, object]:
     """Threads whose first steps have shapes of their own, so that each compiles."""
     call = torch.compile(DraftLayer.plain, backend=BACKEND, fullgraph=True, dynamic=False)
-    shape = dataclasses.replace(SHAPE, num_layers=2, sliding_layers=0, sliding_window=None)
+    shape = dataclasses.replace(SHAPE, num_layers=1)
     finished: list[int] = []
     errors: list[str] = []
 
@@ -149,7 +145,7 @@ def beside_each_other(threads: int, turn: Callable[[], AbstractContextManager[No
     return {"finished": len(finished), "errors": errors, "seconds": time.monotonic() - begun}
 
 
-MODES = {
+MODES: dict[str, Callable[..., dict[str, object]]] = {
     "start-up": start_up,
     "race": partial(beside_each_other, turn=nullcontext),
     "serialised": partial(beside_each_other, turn=gate.held),

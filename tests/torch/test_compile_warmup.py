@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 # Dynamo asks every input for its gradient, and hides that warning unless warnings are errors.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore:The .grad attribute")]
+needs_cpp = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor on the CPU needs g++")
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +59,8 @@ class Layer(nn.Module):
         return self.compute(self, x)
 
     def plain(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.norm(self.proj(x))
+        mixed: torch.Tensor = self.norm(self.proj(x))
+        return x + mixed
 
 
 class Stack(nn.Module):
@@ -65,6 +68,7 @@ class Stack(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(Layer() for _ in range(depth))
         for layer in self.layers:
+            assert isinstance(layer, Layer)
             layer.compute = call
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -108,6 +112,8 @@ def test_a_twin_s_graphs_serve_five_layers_and_nothing_compiles_after(dirs):
         real(x).sum().backward()
         plain(x).sum().backward()
         for mine, theirs in zip(real.parameters(), plain.parameters(), strict=True):
+            assert mine.grad is not None
+            assert theirs.grad is not None
             assert torch.equal(mine.grad, theirs.grad)
         real.eval()
         with torch.no_grad():
@@ -157,12 +163,14 @@ def test_a_call_that_compiles_each_time_is_told_by_name(dirs):
         warmup.warm_up(changing, dirs=dirs, origin=None, local_rank=0, beat=lambda: None)
 
 
+@needs_cpp
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_backward_that_only_the_second_pass_runs_is_told_by_name(dirs, monkeypatch):
     monkeypatch.setattr(torch._inductor.config.cpp, "vec_isa_ok", True)
     monkeypatch.setattr(torch._inductor.config, "cpp_cache_precompile_headers", False)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(dirs.node / "inductor"))
-    layer, seen = Layer(), []
+    layer = Layer()
+    seen: list[int] = []
     call = warmup.compiled(Layer.plain, "inductor")
 
     def late() -> None:
@@ -179,8 +187,12 @@ def test_warm_up_keeps_the_random_state(dirs):
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
+
+    def draw() -> None:
+        torch.rand(7)
+
     warmup.warm_up(
-        [("draws", lambda: torch.rand(7).sum().item())],
+        [("draws", draw)],
         dirs=dirs,
         origin=None,
         local_rank=0,
@@ -309,6 +321,7 @@ def cached(run_dir: Path, host: str) -> tuple[list[float], list[str]]:
     return json.loads(last), lines
 
 
+@needs_cpp
 def test_a_second_process_loads_what_the_first_compiled_and_a_third_what_was_saved(tmp_path):
     (hits, misses, _), lines = cached(tmp_path, "one")
     assert (hits, misses > 0) == (0, True)

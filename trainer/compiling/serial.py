@@ -33,6 +33,7 @@ def node_turn(directory: Path, local_rank: int, beat: Callable[[], None]) -> Ite
     Raises:
         OSError: the file cannot be made, or its file system has no locks.
     """
+    directory.mkdir(parents=True, exist_ok=True)
     with (directory / "turn.lock").open("a+") as file:
         waited = _wait(file, local_rank, beat)
         file.truncate(0)

@@ -33,7 +33,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Layer = TypeVar("Layer", bound="nn.Module")
 
-RECOMPILE_LIMIT = 64  # graphs of one function: buckets, times with and without gradients, and the first layer
+RECOMPILE_LIMIT = 256
+"""Graphs of one function: for each bucket one with and one without gradients, the first layer, the window."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
