@@ -156,3 +156,28 @@ def test_a_random_qwen3_8b_is_made_in_a_minute_and_sees_a_long_document():
     print(f"peak {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB")
     assert seen.taps.isfinite().all()
     assert made < 60
+
+
+def test_a_directory_is_loaded_onto_the_gpu_as_onto_the_cpu(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.Qwen3Config(
+        vocab_size=260,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+    )
+    torch.manual_seed(0)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    source = TargetConfig(path=str(tmp_path), mask_token=256)
+    batch = pack([[document(50, 1), document(30, 2)]], 96)
+    here = load_target(source, "cpu", torch.float32).observe(batch, TAPS, last=True)
+    model = load_target(source, "cuda", torch.float32)
+    there = model.observe(batch.to("cuda"), TAPS, last=True)
+    assert model.device.type == "cuda"
+    assert relative(there.taps, here.taps) < 1e-3
+    prompt = document(20, 3).tokens.tolist()
+    logits, _ = model.session(TAPS, exact=True).run(prompt)
+    assert logits.dtype == torch.float64

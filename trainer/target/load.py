@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from importlib import util
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -50,7 +51,7 @@ def load_target(config: TargetConfig, device: torch.device | str, dtype: torch.d
         return own.frozen(model)
     if config.weights == "random":
         return HfTarget(_random_model(config, device, dtype), config.path)
-    return HfTarget(_read_model(config, dtype).to(device), config.path)
+    return HfTarget(_read_model(config, dtype, device).to(device), config.path)
 
 
 def load_vocabulary(config: TargetConfig, device: torch.device | str, dtype: torch.dtype) -> Vocabulary:
@@ -154,12 +155,19 @@ def _skeleton(config: TargetConfig) -> Any:  # noqa: ANN401 - a transformers mod
         raise _unusable(config, error) from error
 
 
-def _read_model(config: TargetConfig, dtype: torch.dtype) -> Any:  # noqa: ANN401 - a transformers model
+def _read_model(config: TargetConfig, dtype: torch.dtype, device: torch.device | str = "cpu") -> Any:  # noqa: ANN401 - a transformers model
+    placed: dict[str, Any] = {}
+    if torch.device(device).type == "cuda" and util.find_spec("accelerate"):
+        placed["device_map"] = {
+            "": str(torch.device(device))
+        }  # straight there, not by way of the CPU's memory
     try:
         return _transformers().AutoModelForCausalLM.from_pretrained(
-            target_directory(config), dtype=dtype, attn_implementation="sdpa", local_files_only=True
+            target_directory(config), dtype=dtype, attn_implementation="sdpa", local_files_only=True, **placed
         )
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
         raise _unusable(config, error) from error
 
 
