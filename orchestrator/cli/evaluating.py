@@ -128,7 +128,7 @@ def decoded_lines(body: Mapping[str, Any]) -> list[str]:
         told = body.get(key)
         if isinstance(told, dict) and is_number(told.get("drafter")):
             shown = "".join(
-                f", {word.replace('_', ' ')} {told[word]:g}" for word in rest if is_number(told.get(word))
+                f", {word.replace('_', ' ')} {told[word]:.4g}" for word in rest if is_number(told.get(word))
             )
             lines.append(f"{name}: acceptance length {told['drafter']:.3f}{shown}")
     return lines
