@@ -116,7 +116,8 @@ def test_no_held_out_document_is_trained_on(data):
         text for index in range(data.train.per_epoch()) for text in documents(data.train.micro_batch(index))
     }
     held = [text for batch in data.held_out.batches(1000) for text in documents(batch)]
-    assert len(held) == len(set(held)) > 3
+    assert f" {len(held)} held out; " in data.lines[0]
+    assert len(held) == len(set(held)) == len(data.held_out.prompts(1000, 10)) > 3
     assert not trained & set(held)
 
 
