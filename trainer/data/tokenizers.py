@@ -97,11 +97,8 @@ class HFTokenizer:
                 f"target.path: {directory}: its tokenizer does not tell which characters a token stands for, "
                 "by which the assistant's tokens are found; add a tokenizer.json"
             )
+        self._marks_answers = GENERATION.search(str(self._tokenizer.chat_template)) is not None
         self._style: Style | None = None
-
-    @property
-    def _marks_answers(self) -> bool:
-        return GENERATION.search(str(self._tokenizer.chat_template)) is not None
 
     def encode(self, contents: Sequence[Content]) -> list[Encoded | BadLine]:
         """Texts with the tokenizer's special tokens, conversations with the template's."""
@@ -155,19 +152,20 @@ class HFTokenizer:
         return self._style
 
     def _render(self, messages: list[Message], prompt: bool) -> str:  # noqa: FBT001 - as `Render` says
-        text = self._by_template(partial(self._apply, messages, tokenize=False, add_generation_prompt=prompt))
+        text = self._by_template(
+            partial(
+                self._tokenizer.apply_chat_template, messages, tokenize=False, add_generation_prompt=prompt
+            )
+        )
         return str(text)
 
     def _encode_marked(self, turns: tuple[Turn, ...]) -> Encoded:
         """The template says itself what is generated, with {% generation %}."""
         options = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
-        made = self._by_template(partial(self._apply, messages_of(turns), **options))
+        made = self._by_template(partial(self._tokenizer.apply_chat_template, messages_of(turns), **options))
         return Encoded(
             np.asarray(made["input_ids"], np.uint32), np.asarray(made["assistant_masks"], np.bool_)
         )
-
-    def _apply(self, messages: list[Message], **options: Any) -> Any:  # noqa: ANN401 - transformers' own
-        return self._tokenizer.apply_chat_template(messages, **options)
 
     def _by_template(self, call: partial[Any]) -> Any:  # noqa: ANN401 - as above
         from jinja2 import TemplateError, TemplateSyntaxError
