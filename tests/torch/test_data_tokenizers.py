@@ -7,8 +7,8 @@ import pytest
 
 from trainer.config import Config, DataConfig, TargetConfig
 from trainer.data.documents import BadLine, Turn
-from trainer.data.rendering import learn_style, locate, messages_of
-from trainer.data.tokenizers import HFTokenizer, open_tokenizer, tokenizer_fingerprint, within
+from trainer.data.rendering import learn_style, locate, messages_of, within
+from trainer.data.tokenizers import HFTokenizer, open_tokenizer, tokenizer_fingerprint
 from trainer.errors import ConfigInvalid, DataInvalid
 
 pytestmark = pytest.mark.torch

@@ -12,11 +12,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from trainer.data.documents import ASSISTANT, USER, BadLine
 from trainer.errors import ConfigInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from trainer.data.documents import Turn
 
@@ -93,6 +97,24 @@ def locate(render: Render, style: Style, messages: list[Message]) -> tuple[str, 
             raise BadLine(f"turn {index}: the template does not show where it is")
         spans.append((start, end))
     return text, spans
+
+
+def within(text: str, offsets: Sequence[tuple[int, int]], spans: Spans) -> NDArray[np.bool_]:
+    """Which tokens lie wholly inside of a span, by their first character and the one past the last.
+
+    A token that begins with the spaces before a span is inside too: it is the answer's first word.
+    """
+    if not offsets or not spans:
+        return np.zeros(len(offsets), np.bool_)
+    begins, ends = np.asarray(offsets, np.int64).T
+    firsts, lasts = np.asarray(spans, np.int64).T
+    which = np.searchsorted(firsts, begins, side="right") - 1
+    inside: NDArray[np.bool_] = (which >= 0) & (begins < ends) & (ends <= lasts[which])
+    for first, last in spans:
+        token = int(np.searchsorted(ends, first, side="right"))
+        if token < len(ends) and begins[token] < first and ends[token] <= last:
+            inside[token] = not text[begins[token] : first].strip(" ")
+    return inside
 
 
 def _locate_turn(

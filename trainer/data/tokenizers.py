@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from trainer.data.documents import ASSISTANT, BadLine
-from trainer.data.rendering import Spans, Style, learn_style, locate, messages_of
+from trainer.data.rendering import Spans, Style, learn_style, locate, messages_of, within
 from trainer.errors import ConfigInvalid, DataInvalid
 
 if TYPE_CHECKING:
@@ -178,24 +178,6 @@ class HFTokenizer:
             ) from error
         except (TemplateError, TypeError, ValueError, LookupError) as error:
             raise BadLine(f"the chat template refuses it: {error}") from error
-
-
-def within(text: str, offsets: Sequence[tuple[int, int]], spans: Spans) -> NDArray[np.bool_]:
-    """Which tokens lie wholly inside of a span, by their first character and the one past the last.
-
-    A token that begins with the spaces before a span is inside too: it is the answer's first word.
-    """
-    if not offsets or not spans:
-        return np.zeros(len(offsets), np.bool_)
-    begins, ends = np.asarray(offsets, np.int64).T
-    firsts, lasts = np.asarray(spans, np.int64).T
-    which = np.searchsorted(firsts, begins, side="right") - 1
-    inside: NDArray[np.bool_] = (which >= 0) & (begins < ends) & (ends <= lasts[which])
-    for first, last in spans:
-        token = int(np.searchsorted(ends, first, side="right"))
-        if token < len(ends) and begins[token] < first and ends[token] <= last:
-            inside[token] = not text[begins[token] : first].strip(" ")
-    return inside
 
 
 def open_tokenizer(config: Config) -> Tokenizer:
