@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli import options
+from orchestrator.cli.cachetable import SHORT, body, collect, kept, store_of, tell
 from orchestrator.cli.context import (
     SETTINGS,
-    age_text,
     counted,
     find_run,
     opened_record,
@@ -22,10 +21,8 @@ from orchestrator.cli.context import (
 )
 from orchestrator.cli.launching import push_progress
 from orchestrator.cli.tidying import size_text
-from orchestrator.clock import timestamp
-from orchestrator.errors import BlindError, Exit, GuestRefused, NotFound, OrchestratorError
+from orchestrator.errors import Exit, NotFound, OrchestratorError
 from orchestrator.launch import check_run_name
-from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
     from orchestrator.compilecache import Artifact, Store
@@ -37,89 +34,6 @@ app = typer.Typer(help="Compile artifacts of runs: list, save here, restore, ver
 Fingerprint = Annotated[
     str | None, typer.Argument(help="The artifact's fingerprint or its beginning; default all of the run's.")
 ]
-SHORT = 12
-
-
-def _store(record: Record) -> Store:
-    from orchestrator.compilecache import Store
-
-    return Store.beside(record.path)
-
-
-def _collect(record: Record, rows: Sequence[RunRow], *, check: bool) -> list[dict[str, Any]]:
-    """Return what each run has there, asked all at once, then what is kept here; a dictionary a place."""
-    with ThreadPoolExecutor(max_workers=min(16, len(rows) or 1)) as pool:
-        found = list(pool.map(lambda row: _there(row, check=check), rows))
-    return found + _kept(record, rows, check=check)
-
-
-def _there(row: RunRow, *, check: bool) -> dict[str, Any]:
-    from orchestrator.compilecache import far_artifacts
-
-    place: dict[str, Any] = {"where": "container", "run": row.name, "target": row.target_key}
-    site = site_of(row)
-    try:
-        return {**place, "artifacts": far_artifacts(site.client(), row.name, check=check), "problem": None}
-    except (BlindError, GuestRefused) as error:
-        return {**place, "artifacts": [], "problem": str(error)}
-    finally:
-        site.close()
-
-
-def _kept(record: Record, rows: Sequence[RunRow], *, check: bool) -> list[dict[str, Any]]:
-    store = _store(record)
-    # A folder spells the target with other letters; where the run is known, its own name is shown.
-    names = {(store.folder(row.target_key, row.name).parent.name, row.name): row.target_key for row in rows}
-    return [
-        {
-            "where": "here",
-            "run": run,
-            "target": names.get((target, run), target),
-            "artifacts": store.artifacts(target, run, check=check),
-            "problem": None,
-        }
-        for target, run in store.places()
-    ]
-
-
-def _body(artifact: Artifact) -> dict[str, Any]:
-    return {
-        "fingerprint": artifact.fingerprint,
-        "torch": artifact.torch,
-        "device": artifact.device,
-        "bytes": artifact.num_bytes,
-        "sha256": artifact.sha256,
-        "at": timestamp(artifact.at) if artifact.at else None,
-        "compile_s": artifact.compile_s,
-        "problem": artifact.problem,
-    }
-
-
-def _tell(places: Sequence[dict[str, Any]], *, as_json: bool, verdict: str) -> None:
-    if as_json:
-        print_json({"places": [{**p, "artifacts": [_body(a) for a in p["artifacts"]]} for p in places]})
-        return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("RUN", "AT", "FINGERPRINT", "TORCH", "GPU", "SIZE", "AGE", "STATE"):
-        table.add_column(title, no_wrap=title != "STATE")
-    for place in places:
-        at = f"{place['target']}{' (kept here)' if place['where'] == 'here' else ''}"
-        for each in place["artifacts"]:
-            age = age_text(each.at) if each.at else ""
-            cells = (place["run"], at, each.fingerprint[:SHORT], each.torch, each.device)
-            state = each.problem or verdict
-            rest = (size_text(each.num_bytes), age, state)
-            table.add_row(*(one_line(cell, 100) for cell in (*cells, *rest)))
-        if place["problem"]:
-            SETTINGS.err.print(
-                f"{place['run']} at {place['target']}: {one_line(place['problem'])}", markup=False
-            )
-    if table.row_count:
-        SETTINGS.out.print(table)
-    else:
-        SETTINGS.out.print("no compile artifacts; the trainer saves them after its warm-up", markup=False)
 
 
 def _rows(record: Record, run: str | None, host: str | None, ct: int | None) -> list[RunRow]:
@@ -143,8 +57,8 @@ def list_(
     """
     with opened_record() as record:
         rows = _rows(record, run, host, ct)
-        places = _kept(record, record.runs(), check=False) if offline else _collect(record, rows, check=False)
-    _tell([p for p in places if run in (None, p["run"])], as_json=as_json, verdict="")
+        places = kept(record, record.runs(), check=False) if offline else collect(record, rows, check=False)
+    tell([p for p in places if run in (None, p["run"])], as_json=as_json, verdict="")
 
 
 @app.command()
@@ -162,9 +76,9 @@ def verify(
         dflashctl cache verify b32 --json
     """
     with opened_record() as record:
-        places = _collect(record, _rows(record, run, host, ct), check=True)
+        places = collect(record, _rows(record, run, host, ct), check=True)
     places = [place for place in places if run in (None, place["run"])]
-    _tell(places, as_json=as_json, verdict="whole")
+    tell(places, as_json=as_json, verdict="whole")
     if any(each.problem for place in places for each in place["artifacts"]):
         raise typer.Exit(Exit.ERROR)
     if any(place["problem"] for place in places):
@@ -190,7 +104,7 @@ def save(
 
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-        store = _store(record)
+        store = store_of(record)
     site = site_of(row)
     saved = []
     try:
@@ -202,7 +116,7 @@ def save(
     finally:
         site.close()
     if as_json:
-        print_json({"run": row.name, "saved": [{**_body(a), "path": str(path)} for a, path in saved]})
+        print_json({"run": row.name, "saved": [{**body(a), "path": str(path)} for a, path in saved]})
         return
     for each, path in saved:
         SETTINGS.out.print(f"{each.fingerprint[:SHORT]} {size_text(each.num_bytes)}: {path}", markup=False)
@@ -241,7 +155,7 @@ def restore(
     """
     login = {"user": user, "port": port, "identity": identity, "state_dir": state_dir}
     with opened_record() as record:
-        store = _store(record)
+        store = store_of(record)
         try:
             row = find_run(record, run, host, ct)
             site = site_of(row)
@@ -256,7 +170,7 @@ def restore(
     finally:
         site.close()
     if as_json:
-        told = [{**_body(each), "already": not was_sent} for each, was_sent in sent]
+        told = [{**body(each), "already": not was_sent} for each, was_sent in sent]
         print_json({"run": run, "target": site.target_key, "restored": told})
         return
     for each, was_sent in sent:
