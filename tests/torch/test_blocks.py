@@ -1,9 +1,12 @@
+import dataclasses
+
 import pytest
 import torch
 
 from tests.torch.maskcases import packed_batch
 from trainer.batch import Document, pack
 from trainer.blocks import Anchors, make_blocks, sample_anchors, spread_anchors
+from trainer.masks import MaskRule, block_mask, dense_mask
 from trainer.seeds import generator
 
 pytestmark = pytest.mark.torch
@@ -132,3 +135,15 @@ def test_evaluation_anchors_are_where_training_ones_would_be():
     batch = supervised_batch([[0] * 10 + [1] * 6 + [0] * 20], context=36)
     anchors = spread_anchors(batch, 8, 4)
     assert anchors.index[anchors.keep].tolist() == [10, 11, 12, 13, 14]
+
+
+def test_the_keep_mask_alone_empties_a_slot():
+    batch = packed_batch([[20]], 20)
+    anchors = draw(batch, 3)
+    dropped = dataclasses.replace(anchors, keep=torch.tensor([[True, False, True]]))
+    weights = make_blocks(batch, dropped, block_size=2, mask_token=256).weights
+    assert weights.tolist() == [[0, 1, 0, 0, 0, 1]]
+    rule = MaskRule(20, 2)
+    context = dense_mask(dropped, rule)[0, 0, :, :20]
+    assert context.any(dim=1).tolist() == [bool(anchors.index[0, 0] > 0)] * 2 + [False] * 2 + [True] * 2
+    assert int(block_mask(dropped, rule).kv_num_blocks) == 1
