@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 BYTES_A_PARAMETER = 16
 """float32 weight, gradient and AdamW's two moments."""
 REPLICA_SHARE = 0.5
+ONE_A_BUCKET_MB = 1 / (1 << 20)
+"""DDP sorts its buckets anew after its first step, and a ring adds in an order that depends on the place in a
+bucket: from three drafters on, a resumed run would differ from a straight one. So each gradient is reduced
+by itself; but for the norms they are large."""
 
 
 def shard_mode(num_parameters: int, memory_bytes: int | None, config: ParallelConfig) -> str:
@@ -50,6 +54,7 @@ def wrap(draft: nn.Module, group: Group, config: ParallelConfig, compute_dtype: 
             device_ids=[group.device] if group.device.type == "cuda" else None,
             process_group=group.drafters,
             gradient_as_bucket_view=True,
+            bucket_cap_mb=ONE_A_BUCKET_MB,
         )
     mesh = DeviceMesh.from_group(group.drafters, group.device.type)
     # Inputs as they are: rotary tables stay float32.
