@@ -14,7 +14,7 @@ from trainer.errors import Interrupted
 from trainer.heartbeat import Heartbeat, Phase
 from trainer.lastwords import LastWords
 from trainer.packages import require_packages
-from trainer.parallel.gpus import hide_other_gpus, visible_gpus
+from trainer.parallel.gpus import hide_other_gpus, num_processes, visible_gpus
 from trainer.parallel.spawn import launch
 from trainer.parallel.topology import is_rank, place, read_topology
 from trainer.rundir import RunDir, environ_of, open_run_dir
@@ -47,16 +47,10 @@ def attempt(options: argparse.Namespace) -> int:
         config = settings.load(options.config, options.set)
         injections = inject.due([inject.parse(spec) for spec in options.inject], os.environ)
         require_packages(config)
-        if not is_rank(os.environ) and (count := _processes(config)) > 1:
+        if not is_rank(os.environ) and (count := num_processes(config, os.environ)) > 1:
             return _launch(options, config, run_dir, count)
-        _work(config, injections, run_dir, heartbeat, last_words)
+        _work(config, injections, run_dir, heartbeat, last_words, tuple(options.set))
     return 0
-
-
-def _processes(config: Config) -> int:
-    if config.parallel.processes:
-        return config.parallel.processes
-    return max(1, len(visible_gpus(os.environ))) if config.compute.device != "cpu" else 1
 
 
 def _launch(options: argparse.Namespace, config: Config, run_dir: RunDir, count: int) -> int:
@@ -74,6 +68,7 @@ def _work(
     run_dir: RunDir,
     heartbeat: Heartbeat,
     last_words: LastWords,
+    overrides: tuple[str, ...],
 ) -> None:
     topology = read_topology(os.environ, config.parallel)
     last_words.rank = topology.rank
@@ -89,12 +84,12 @@ def _work(
     from trainer.parallel.failfast import FailFast
     from trainer.train import run
 
-    failfast = FailFast(topology, run_dir.attempt)
+    failfast = FailFast(topology, run_dir.attempt, timeout_s=config.parallel.timeout_s)
     last_words.announce = failfast.announce
     failfast.start()
     mine = [injection for injection in injections if injection.rank == topology.rank]
     try:
-        run(Job(config, mine, run_dir, heartbeat, topology, stop))
+        run(Job(config, mine, run_dir, heartbeat, topology, stop, overrides))
     except Interrupted:
         failfast.leave()
         raise

@@ -81,6 +81,12 @@ class DraftConfig:
     """Target layers whose hidden states the drafter reads."""
     intermediate_size: int = number(0, 0, 1 << 20)
     """Width of the MLP; 0 takes the target's."""
+    num_attention_heads: int = number(0, 0, 1 << 12)
+    """Query heads; 0 takes the target's."""
+    num_key_value_heads: int = number(0, 0, 1 << 12)
+    """Key and value heads, of which each serves as many query heads; 0 takes the target's."""
+    head_dim: int = number(0, 0, 1 << 12)
+    """Width of a head, an even number; 0 takes the target's."""
     sliding_layers: int = number(0, 0, 64)
     """Layers, the first ones, that see only the last sliding_window positions and their block causally."""
     sliding_window: int = number(2048, 1, 1 << 22)

@@ -8,6 +8,7 @@ TrainerError               1
 |-- NonFinite             70
 |-- Interrupted           75
 |-- DenseAttentionRefused  1
+|-- RankDied               1 (told by the others or by the launcher, which exits as the rank did)
 `-- DecodeMismatch         1
 """
 
@@ -62,6 +63,13 @@ class DenseAttentionRefused(TrainerError):
     """Attention would have materialised its full score matrix."""
 
     kind = "dense_attention_refused"
+
+
+class RankDied(TrainerError):
+    """A rank ended without a word of its own: killed, or gone with its node.
+
+    Nobody raises it; `trainer.parallel.death` writes it into error.json.
+    """
 
 
 class DecodeMismatch(TrainerError):

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer.compiling.warmup import allowing_compile
+from trainer.errors import Interrupted
 from trainer.evaluate import evaluate, teacher_forced_drafter
 from trainer.model import DraftModel
 from trainer.parallel.wrap import full_state, unwrap
@@ -86,11 +87,17 @@ class LocalEvaluator:
                 own,
                 self._loaded.target,
                 step,
-                self._job.alive,
+                self._beat,
                 compile_more=whole is not None,
             )
         self._group.drafters_barrier()
         return told
+
+    def _beat(self) -> None:
+        self._job.alive()
+        # Alone it can stop in the middle of an evaluation; others wait for the leader at its end.
+        if self._group.topology.is_alone and self._job.stop.requested:
+            raise Interrupted("stopped as asked in an evaluation; a checkpoint holds the last saved step")
 
 
 class RemoteEvaluator:

@@ -30,6 +30,8 @@ class Job:
     """Written to disk by the leader alone."""
     topology: Topology
     stop: StopSignals
+    overrides: tuple[str, ...] = ()
+    """The `key=value` words that the configuration was changed by."""
     _fired: set[Injection] = field(default_factory=set)
 
     def enter(self, phase: Phase, draft: DraftModel | None = None) -> None:

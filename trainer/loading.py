@@ -81,7 +81,7 @@ def require_memory(config: Config, drafters: int, machine: Machine) -> None:
     queries = rows.anchors * config.draft.block_size
     shape = {
         "batch": rows.rows,
-        "heads": found.num_attention_heads,
+        "heads": config.draft.num_attention_heads or found.num_attention_heads,
         "queries": queries,
         "keys": rows.context_tokens + queries,
     }

@@ -82,7 +82,8 @@ class Loop:
             paused_at = time.monotonic()
             if config.eval.every_steps and self.step % config.eval.every_steps == 0 and not last:
                 self._evaluate()
-            if self.step % config.checkpoint.every_steps == 0 or last:
+            # Not after a step that was left out: its weights may be what was wrong with it.
+            if (result is not None and self.step % config.checkpoint.every_steps == 0) or last:
                 self.save(wait=last or config.checkpoint.wait)
             clock.skip(time.monotonic() - paused_at)
 
@@ -128,18 +129,19 @@ class Loop:
             result.loss,
             result.grad_norm,
             finite=result.finite,
-            can_roll_back=self.checkpoints.newest() is not None,
+            can_roll_back=self.checkpoints.begun(),
         )
         if judged.reason is None:
             self.stepper.apply(result)
             self.step, self.loss = self.step + 1, result.loss
             return result
         self.stepper.drop()
+        if self.job.config.guard.max_skips:
+            self.skips.record(self.step, judged.reason, loss=result.loss, grad_norm=result.grad_norm)
         if judged.verdict is Verdict.GIVE_UP:
             raise NonFinite(judged.line)
         if self.group.topology.is_leader:
             warn(judged.line)
-        self.skips.record(self.step, judged.reason, loss=result.loss, grad_norm=result.grad_norm)
         heartbeat = self.job.heartbeat
         heartbeat.skipped_steps, heartbeat.rollbacks = self.guard.skipped_steps, self.guard.rollbacks
         if judged.verdict is Verdict.SKIP:

@@ -74,7 +74,8 @@ def draft_shape(target: TargetShape, draft: DraftConfig, source: TargetConfig) -
     """Width, heads and rotary base from the target, the rest from the configuration.
 
     Raises:
-        ConfigInvalid: a layer id that the target does not have, or more sliding layers than layers.
+        ConfigInvalid: a layer id that the target does not have, more sliding layers than layers, or heads
+            that cannot be grouped.
     """
     depth = target.num_hidden_layers
     layer_ids = source.layer_ids or target_layer_ids(depth, draft.num_target_layers)
@@ -88,13 +89,21 @@ def draft_shape(target: TargetShape, draft: DraftConfig, source: TargetConfig) -
         raise ConfigInvalid(
             f"draft.sliding_layers: {draft.sliding_layers} is over draft.num_layers, {draft.num_layers}"
         )
+    heads = draft.num_attention_heads or target.num_attention_heads
+    key_heads = draft.num_key_value_heads or target.num_key_value_heads
+    head_dim = draft.head_dim or target.head_dim
+    if heads % key_heads or head_dim % 2:
+        raise ConfigInvalid(
+            f"draft: {heads} num_attention_heads, {key_heads} num_key_value_heads, head_dim {head_dim}; "
+            "allowed: a multiple of the key heads, and an even head_dim (0 takes the target's)"
+        )
     return DraftShape(
         hidden_size=target.hidden_size,
         intermediate_size=draft.intermediate_size or target.intermediate_size,
         num_layers=draft.num_layers,
-        num_attention_heads=target.num_attention_heads,
-        num_key_value_heads=target.num_key_value_heads,
-        head_dim=target.head_dim,
+        num_attention_heads=heads,
+        num_key_value_heads=key_heads,
+        head_dim=head_dim,
         rms_norm_eps=target.rms_norm_eps,
         rope_theta=target.rope_theta,
         block_size=draft.block_size,

@@ -152,11 +152,12 @@ def _check_together(config: Config, where: str) -> None:
             f"{where}: eval.prompt_tokens + eval.new_tokens + draft.block_size: {decoded} is over "
             f"data.context_tokens, {config.data.context_tokens}; allowed: at most that, the shape of decoding"
         )
-    if config.draft.init == "target" and config.draft.intermediate_size:
-        raise ConfigInvalid(
-            f"{where}: draft.intermediate_size: {config.draft.intermediate_size} is not the target's, which "
-            "draft.init = target needs; allowed: 0"
-        )
+    for name in ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim"):
+        if config.draft.init == "target" and (value := getattr(config.draft, name)):
+            raise ConfigInvalid(
+                f"{where}: draft.{name}: {value} is not the target's, which draft.init = target needs; "
+                "allowed: 0"
+            )
     if config.draft.block_size >= config.data.context_tokens:
         raise ConfigInvalid(
             f"{where}: draft.block_size: {config.draft.block_size} does not fit in data.context_tokens, "

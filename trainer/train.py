@@ -60,9 +60,11 @@ def run(job: Job) -> None:
             serve(job, group, loaded)
     except Interrupted:
         group.barrier()  # all ranks end well together, and none takes another's end for a failure
+        group.close()
         raise
-    group.barrier()
     job.enter(Phase.DONE)
+    group.barrier()
+    group.close()
 
 
 def _draft(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
@@ -129,7 +131,13 @@ def _pattern(job: Job, loaded: Loaded) -> Any:  # noqa: ANN401 - a target, if in
 
 
 def _introduce(job: Job, loaded: Loaded, draft: DraftModel) -> None:
-    told = fingerprint(job.config, corpus=loaded.data.fingerprint, target_sha256=loaded.target_sha256)
+    told = fingerprint(
+        job.config,
+        corpus=loaded.data.fingerprint,
+        target_sha256=loaded.target_sha256,
+        overrides=job.overrides,
+        compile_cache=job.run_dir.run / "compile-cache",
+    )
     write_json(job.run_dir.attempt / "environment.json", told)
     shape, topology = loaded.shape, job.topology
     ranks = f"{topology.num_targets} targets, {topology.num_drafters} drafters"

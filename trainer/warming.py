@@ -39,7 +39,8 @@ def compile_and_warm_up(
     device = drafting.vocabulary.head.device
     shapes = {
         "draft": dataclasses.asdict(drafting.shape),
-        "data": dataclasses.asdict(job.config.data),
+        "buckets": [dataclasses.asdict(bucket) for bucket in buckets(job.config.data)],
+        "loss": dataclasses.asdict(job.config.loss),
         "dtype": str(drafting.dtype),
         "trains": trains,
     }

@@ -1,8 +1,10 @@
 import dataclasses
 import itertools
+from typing import cast
 
 import pytest
 import torch
+from torch import nn
 
 from tests.torch.decoding_parts import ANCHORS, BLOCK, WINDOW, document, make_drafting, make_target
 from trainer.batch import Batch, pack, single
@@ -74,7 +76,8 @@ def test_layer_ids_that_the_target_does_not_have_are_refused(ids):
 def hidden_of(drafting: Drafting, batch: Batch, taps: torch.Tensor) -> tuple[Anchors, torch.Tensor]:
     anchors = spread_anchors(batch, ANCHORS, BLOCK)
     seen: list[torch.Tensor] = []
-    hook = drafting.draft.norm.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+    norm = cast("nn.Module", drafting.draft.norm)
+    hook = norm.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
     drafting.propose(batch, taps, anchors)
     hook.remove()
     return anchors, seen[0].unflatten(1, (ANCHORS, BLOCK))
@@ -135,7 +138,8 @@ def mean_loss(drafting: Drafting, batch: Batch, index: int = 0) -> torch.Tensor:
         batch, drafting.tap_layers, last=drafting.wants_last
     )
     terms = drafting.loss(batch, observation, index)
-    return terms.total / terms.weight
+    mean: torch.Tensor = terms.total / terms.weight
+    return mean
 
 
 @pytest.mark.parametrize(
@@ -154,7 +158,7 @@ def test_training_lowers_the_loss_on_the_same_rows(labels, objective, sliding):
         mean_loss(drafting, batch).backward()
         optimizer.step()
     assert mean_loss(drafting, batch) < 0.7 * first
-    assert all(p.grad is None for p in drafting.vocabulary.parameters())
+    assert all(p.grad is None for p in cast("nn.Module", drafting.vocabulary).parameters())
 
 
 def test_packed_documents_give_the_loss_that_each_gives_alone():
@@ -167,7 +171,8 @@ def test_packed_documents_give_the_loss_that_each_gives_alone():
 
     def hidden(batch: Batch, anchors: Anchors) -> torch.Tensor:
         seen: list[torch.Tensor] = []
-        hook = drafting.draft.norm.register_forward_hook(lambda _m, _i, output: seen.append(output))
+        norm = cast("nn.Module", drafting.draft.norm)
+        hook = norm.register_forward_hook(lambda _m, _i, output: seen.append(output))
         taps = drafting.vocabulary.observe(batch, drafting.tap_layers, last=False).taps  # type: ignore[attr-defined]
         drafting.propose(batch, taps, anchors)
         hook.remove()

@@ -225,7 +225,7 @@ def _transformers() -> Any:  # noqa: ANN401 - the module
         import transformers  # seconds, and only this kind of target needs it
     except ImportError as error:
         raise ConfigInvalid(
-            f"target: transformers cannot be imported: {error}; install dflashctl[trainer], or use "
+            f"target: transformers cannot be imported: {error}; install dflashctl[hf], or use "
             "target.path=embedded"
         ) from error
     transformers.logging.set_verbosity_error()
