@@ -176,7 +176,8 @@ def test_packed_documents_give_the_loss_that_each_gives_alone():
         taps = drafting.vocabulary.observe(batch, drafting.tap_layers, last=False).taps  # type: ignore[attr-defined]
         drafting.propose(batch, taps, anchors)
         hook.remove()
-        return seen[0].unflatten(1, (anchors.index.shape[1], BLOCK))
+        blocks: torch.Tensor = seen[0].unflatten(1, (anchors.index.shape[1], BLOCK))
+        return blocks
 
     moved = Anchors(
         index=(together.index - 23 * in_second).expand(2, -1),
