@@ -7,6 +7,7 @@ from trainer.config import LossConfig
 from trainer.loss import LossTerms, chunked_loss
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]

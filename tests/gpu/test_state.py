@@ -10,6 +10,7 @@ from trainer.checkpoint import Checkpoints, complete_steps
 from trainer.optim import scale_and_clip
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
 ]
