@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch import distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
@@ -19,6 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from torch._C._distributed_c10d import GradBucket
+
     from trainer.config import ParallelConfig
     from trainer.parallel.group import Group
 
@@ -26,9 +29,7 @@ BYTES_A_PARAMETER = 16
 """float32 weight, gradient and AdamW's two moments."""
 REPLICA_SHARE = 0.5
 ONE_A_BUCKET_MB = 1 / (1 << 20)
-"""DDP sorts its buckets anew after its first step, and a ring adds in an order that depends on the place in a
-bucket: from three drafters on, a resumed run would differ from a straight one. So each gradient is reduced
-by itself; but for the norms they are large."""
+"""Less than any gradient: each has a bucket of its own, after DDP's first step (`_reduce_each`)."""
 
 
 def shard_mode(num_parameters: int, memory_bytes: int | None, config: ParallelConfig) -> str:
@@ -49,13 +50,16 @@ def wrap(draft: nn.Module, group: Group, config: ParallelConfig, compute_dtype: 
         return draft
     memory = _memory(group.device)
     if shard_mode(sum(p.numel() for p in draft.parameters()), memory, config) == "replicate":
-        return DistributedDataParallel(
+        wrapped = DistributedDataParallel(
             draft,
             device_ids=[group.device] if group.device.type == "cuda" else None,
             process_group=group.drafters,
             gradient_as_bucket_view=True,
             bucket_cap_mb=ONE_A_BUCKET_MB,
         )
+        # Through a lambda, since torch compares annotations, and does not know them as text.
+        wrapped.register_comm_hook(group.drafters, lambda group, bucket: _reduce_each(group, bucket))
+        return wrapped
     mesh = DeviceMesh.from_group(group.drafters, group.device.type)
     # Inputs as they are: rotary tables stay float32.
     policy = MixedPrecisionPolicy(
@@ -65,6 +69,25 @@ def wrap(draft: nn.Module, group: Group, config: ParallelConfig, compute_dtype: 
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(draft, mesh=mesh, mp_policy=policy)
     return draft
+
+
+def _reduce_each(group: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.Future[Tensor]:
+    """Average each gradient of a bucket by itself.
+
+    A ring adds in an order that depends on the place in what is reduced, and DDP has one bucket in its first
+    step and others later: from three drafters on, the first step after a resume would be another one.
+    """
+    buffer: Tensor = bucket.buffer().div_(group.size())
+    *others, last = bucket.gradients()
+    for gradient in others:  # in the first step alone
+        dist.all_reduce(gradient, group=group)
+    reduced = dist.all_reduce(last, group=group, async_op=True).get_future()
+
+    def whole(done: torch.futures.Future[Any]) -> Tensor:
+        done.value()  # raises what went wrong
+        return buffer
+
+    return cast("torch.futures.Future[Tensor]", reduced.then(whole))
 
 
 def unwrap(wrapped: nn.Module) -> nn.Module:
