@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +13,11 @@ from typing import TYPE_CHECKING
 from trainer.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+LAUNCH = "launch.json"
+"""In an attempt that torchrun's ranks share: which launch it is of, and who has come."""
+_SAME = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,11 +39,15 @@ class RunDir:
 def open_run_dir(environ: Mapping[str, str], by_hand: Path) -> RunDir:
     """Take the directories from the supervisor's environment, else make the next attempt under `by_hand`.
 
+    The ranks of one torchrun launch share an attempt: the first makes it, the others find it.
+
     Raises:
         ConfigInvalid: DFLASHCTL_ATTEMPT is not a number, or a directory cannot be made.
     """
     try:
         run_text = environ.get("DFLASHCTL_RUN_DIR")
+        if run_text is None and "RANK" in environ:
+            return _shared_attempt(environ, by_hand)
         if run_text is None:
             return _next_attempt(by_hand)
         return _numbered_attempt(environ, Path(run_text))
@@ -65,12 +77,63 @@ def _numbered_attempt(environ: Mapping[str, str], run: Path) -> RunDir:
     return RunDir(run=run, attempt=attempt, checkpoints=checkpoints, attempt_number=int(number))
 
 
+def _shared_attempt(environ: Mapping[str, str], run: Path) -> RunDir:
+    """Join the newest attempt if a living rank of this launch made it, and none of this number is in it yet.
+
+    Two launches may have the same id and port, one after the other; so a lock, which the first rank holds
+    until it ends, says that its launch is not over. All nodes see `run`.
+    """
+    launch = {name: environ[name] for name in _SAME if name in environ}
+    with _alone(run / "attempts"):
+        newest = max(_numbers(run), default=0)
+        marker = run / "attempts" / str(newest) / LAUNCH
+        told = json.loads(marker.read_text() or "{}") if marker.exists() else {}
+        joins = told.get("launch") == launch and environ["RANK"] not in told["ranks"] and _is_held(marker)
+        where = _at(run, newest) if joins else _next_attempt(run)
+        # Never closed, and so held for as long as this process lives.
+        held = os.open(where.attempt / LAUNCH, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(held, fcntl.LOCK_SH)
+        ranks = [*(told["ranks"] if joins else ()), environ["RANK"]]
+        os.pwrite(held, json.dumps({"launch": launch, "ranks": ranks}).encode(), 0)
+        return where
+
+
 def _next_attempt(run: Path) -> RunDir:
-    attempts = run / "attempts"
-    attempts.mkdir(parents=True, exist_ok=True)
-    number = 1 + max((int(path.name) for path in attempts.iterdir() if path.name.isdecimal()), default=0)
-    attempt = attempts / str(number)
-    attempt.mkdir()
-    checkpoints = run / "checkpoints"
-    checkpoints.mkdir(exist_ok=True)
-    return RunDir(run=run.absolute(), attempt=attempt, checkpoints=checkpoints, attempt_number=None)
+    (run / "attempts").mkdir(parents=True, exist_ok=True)
+    number = 1 + max(_numbers(run), default=0)
+    (run / "attempts" / str(number)).mkdir()
+    (run / "checkpoints").mkdir(exist_ok=True)
+    return _at(run, number)
+
+
+def _at(run: Path, number: int) -> RunDir:
+    run = run.absolute()
+    attempt = run / "attempts" / str(number)
+    return RunDir(run=run, attempt=attempt, checkpoints=run / "checkpoints", attempt_number=None)
+
+
+def _numbers(run: Path) -> list[int]:
+    return [int(path.name) for path in (run / "attempts").iterdir() if path.name.isdecimal()]
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a rank that lives holds it."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,3 +1,7 @@
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,3 +45,76 @@ def test_a_place_that_cannot_be_written_is_told_with_its_name(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigInvalid, match=r"run directory: .*file.*--run-dir"):
         open_run_dir({}, tmp_path / "file")
+
+
+COME = """
+import os, sys
+from pathlib import Path
+from trainer.rundir import open_run_dir
+print(open_run_dir(os.environ, Path(sys.argv[1])).attempt.name, flush=True)
+sys.stdin.read()
+"""
+
+
+class Rank:
+    """A rank that torchrun started: it opens its run directory and lives on until it is told to end."""
+
+    def __init__(self, run: Path, rank: int, **launch: str) -> None:
+        told = {"MASTER_ADDR": "node0", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "a", **launch}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DFLASHCTL_")}
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", COME, str(run)],
+            env={**kept, **told, "RANK": str(rank), "WORLD_SIZE": "3"},
+            cwd=Path(__file__).parents[3],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def attempt(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def end(self) -> None:
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+def test_the_ranks_of_one_launch_share_an_attempt_whoever_comes_first(tmp_path):
+    ranks = [Rank(tmp_path, rank) for rank in (2, 0, 1)]
+    assert [rank.attempt() for rank in ranks] == ["1", "1", "1"]
+    assert sorted(json.loads((tmp_path / "attempts/1/launch.json").read_text())["ranks"]) == ["0", "1", "2"]
+    for rank in ranks:
+        rank.end()
+
+
+def test_a_later_launch_of_the_same_name_and_port_is_the_next_attempt(tmp_path):
+    first = Rank(tmp_path, 0)
+    assert first.attempt() == "1"
+    first.end()
+    ranks = [Rank(tmp_path, rank) for rank in (1, 0)]
+    assert [rank.attempt() for rank in ranks] == ["2", "2"]
+    for rank in ranks:
+        rank.end()
+
+
+def test_a_rank_that_comes_twice_is_of_another_launch(tmp_path):
+    lingering, again = Rank(tmp_path, 1), Rank(tmp_path, 1)
+    assert {lingering.attempt(), again.attempt()} == {"1", "2"}
+    lingering.end()
+    again.end()
+
+
+@pytest.mark.parametrize("name", ["TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"])
+def test_a_launch_that_differs_does_not_join(tmp_path, name):
+    first, other = Rank(tmp_path, 0), Rank(tmp_path, 1, **{name: "7"})
+    assert {first.attempt(), other.attempt()} == {"1", "2"}
+    first.end()
+    other.end()
+
+
+def test_an_attempt_without_ranks_is_never_joined(tmp_path):
+    open_run_dir({}, tmp_path)
+    rank = Rank(tmp_path, 0)
+    assert rank.attempt() == "2"
+    rank.end()
