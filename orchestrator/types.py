@@ -147,9 +147,18 @@ class Heartbeat:
     tokens_per_s: float | None = None
     step_s: float | None = None
     recompiles: int = 0
+    skipped_steps: int = 0
+    rollbacks: int = 0
     peak_memory_bytes: int | None = None
     resumed_from_step: int | None = None
     checkpoint_step: int | None = None
+
+    @property
+    def guarded(self) -> str:
+        """What the trainer's guard did in this attempt, for people; empty if nothing."""
+        counts = ((self.skipped_steps, "step", "left out"), (self.rollbacks, "return", "to a checkpoint"))
+        told = (f"{n} {noun}{'s' if n > 1 else ''} {rest}" for n, noun, rest in counts if n)
+        return ", ".join(told)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ MAX_CONTINUATION = 12  # lines that may go on with an exception's message
 _HEADER = "Traceback (most recent call last)"
 _CHAINS = ("The above exception was the direct cause", "During handling of the above exception")
 _NOISE = ("Exception ignored in", "--- Logging error ---")
-_FRAME = re.compile(r'^\s+File "[^"]+", line \d+')
+# A stack that faulthandler prints has no comma after the number: it is a look, not a traceback.
+_FRAME = re.compile(r'^\s+File "[^"]+", line \d+(?:,|$)')
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::(?:\s.*)?)?$")
 _ALONE = re.compile(
     r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed|LimitHit|Exceeded|Refused|Invalid|Corrupt|NonFinite)"

@@ -69,6 +69,14 @@ _EXC = Where.EXCEPTION
 # resource` is a compile error, and a shared-memory file without space is no full disk.
 SIGNATURES: tuple[Signature, ...] = (
     _sig(
+        "failed_first",  # it repeats another rank's words, whatever they are; `ranks` reads it
+        _F.NCCL_ERROR,
+        ("failed first: ",),
+        r"\brank -?\d+ \([\w-]+\) failed first: ",
+        "warning: rank 1 (target) failed first: process 12: killed by SIGKILL, without a word of its own",
+        role=Role.CASCADE,
+    ),
+    _sig(
         "fx_symbolic_trace",
         _F.FX_TRACE_RACE,
         ("using fx",),
@@ -168,7 +176,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "oom_killer",
         _F.OOM_HOST,
         ("oom", "out of memory", "out-of-memory"),
-        r"oom-kill|oom_kill|Out of memory: Killed process|out-of-memory handler|task \d+: Out Of Memory",
+        r"oom-kill|oom_kill|[Oo]ut of memory: Killed process|out-of-memory handler|task \d+: Out Of Memory",
         "kernel: Out of memory: Killed process 3309 (python3) total-vm:812345kB",
         role=Role.CONFIRMATION,
     ),
@@ -313,5 +321,5 @@ TRIGGERS: tuple[bytes, ...] = (
     *(b"error", b"exception", b"traceback", b"interrupt", b'file "', b"terminate called"),
     *(b"nan", b"kill", b"fault", b"abort", b"signal", b"exitcode", b"fatal"),
     *(b"watchdog", b"warn", b"dynamo"),
-    *(b"of memory", b"no space", b"no module", b"not found", b"open file"),
+    *(b"failed first", b"of memory", b"no space", b"no module", b"not found", b"open file"),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from orchestrator.classify import match
+from orchestrator.classify import match, ranks
 from orchestrator.classify.exits import Cause, exit_signal, from_exit, logged_signal, signal_words
 from orchestrator.classify.text import MAX_TEXT
 from orchestrator.types import (
@@ -36,11 +36,13 @@ _LAST = ("died_of_signal", "traceback_cut")  # true of almost every death, so th
 def find_cause(snapshot: Snapshot) -> Cause:
     """Return why the attempt ended: last words, first root in the log, signal or exit code, in that order."""
     log = snapshot.log
-    spoken = _from_last_words(snapshot.last_words)
+    spoken = None if ranks.is_spoken_for(snapshot) else _from_last_words(snapshot.last_words)
     logged = _from_log(log)
     if spoken is None and logged is not None and _is_mere_mention(logged, snapshot):
         logged = None
-    cause = _prefer(spoken, logged) or _from_survived(snapshot) or from_exit(snapshot)
+    died = ranks.first_failure(snapshot) if spoken is None else None
+    known = ranks.explain_death(died, logged) if died is not None else _prefer(spoken, logged)
+    cause = known or _from_survived(snapshot) or from_exit(snapshot)
     cause = _explain_signal(_explain_dense(cause, log))
     cause = _confirm_by_host(cause, snapshot)
     return replace(cause, cascades=_cascades(cause, log))
@@ -172,9 +174,7 @@ def _confirm_by_host(cause: Cause, snapshot: Snapshot) -> Cause:
     killer = next(
         (line for line in snapshot.host_lines if match.BY_NAME["oom_killer"].pattern.search(line)), None
     )
-    is_kill = (
-        cause.failure is _F.SIGNAL_EXIT and "KILL" in f"{cause.root.signature} {cause.root.text}".upper()
-    )
+    is_kill = cause.failure is _F.SIGNAL_EXIT and "ended by sigkill" in cause.fingerprint
     said = _first(snapshot.log, "oom_killer")
     if not is_kill or (killer is None and said is None):
         return cause

@@ -19,6 +19,7 @@ from orchestrator.types import (
     Heartbeat,
     Liveness,
     Present,
+    Reading,
     Role,
     RunState,
     Snapshot,
@@ -121,7 +122,9 @@ def _finished(snapshot: Snapshot) -> Diagnosis:
         return _dead(snapshot, Cause(failure=_F.NAN_LOSS, root=lost.evidence, words=words, confidence=0.9))
     step = snapshot.last_step
     at = f" at step {step}" if step is not None else ""
-    return _plain(_S.FINISHED, _F.COMPLETED, f"finished{at}")
+    beat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
+    guarded = f"; {beat.guarded}" if beat is not None and beat.guarded else ""
+    return _plain(_S.FINISHED, _F.COMPLETED, f"finished{at}{guarded}")
 
 
 def _ended_with_container(snapshot: Snapshot) -> bool:
@@ -147,12 +150,17 @@ def _dead(snapshot: Snapshot, cause: Cause) -> Diagnosis:
     at = f"died at step {step}" if step is not None else "died"
     words = cause.words or title(cause.failure)
     quoted = "" if cause.root.source == "exit.json" else f' ("{shorten(cause.root.text)}")'
-    rank = f" on rank {cause.root.rank}" if cause.root.rank else ""
+    who = cause.who or (f"rank {cause.root.rank}" if cause.root.rank else "")
     return Diagnosis(
         state=_S.DEAD,
         failure=cause.failure,
-        summary=f"{at}{rank}: {words}{quoted}",
-        evidence=(cause.root, *cause.evidence, *_exit_evidence(snapshot, cause)),
+        summary=f"{at}{f' on {who}' if who else ''}: {words}{quoted}",
+        evidence=(
+            cause.root,
+            *cause.evidence,
+            *_exit_evidence(snapshot, cause),
+            *_guard_evidence(snapshot.heartbeat),
+        ),
         cascades=cause.cascades,
         confidence=min(cause.confidence, 0.7) if snapshot.log.truncated else cause.confidence,
         fingerprint=cause.fingerprint,
@@ -166,6 +174,13 @@ def _exit_evidence(snapshot: Snapshot, cause: Cause) -> tuple[Evidence, ...]:
     signal = exit_signal(record)
     text = f"ended by {signal}" if signal is not None else f"exit code {record.code}"
     return (Evidence(source="exit.json", text=text, role=Role.CONFIRMATION),)
+
+
+def _guard_evidence(heartbeat: Reading[Heartbeat]) -> tuple[Evidence, ...]:
+    if not isinstance(heartbeat, Present) or not heartbeat.value.guarded:
+        return ()
+    text = f"before it: {heartbeat.value.guarded}"
+    return (Evidence(source="heartbeat", text=text, role=Role.CONFIRMATION),)
 
 
 def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
@@ -211,7 +226,9 @@ def _without_heartbeat(snapshot: Snapshot) -> Diagnosis:
 def _healthy(heartbeat: Heartbeat) -> Diagnosis:
     total = f" of {heartbeat.total_steps}" if heartbeat.total_steps is not None else ""
     loss = f", loss {heartbeat.loss:.4g}" if heartbeat.loss is not None else ""
-    return _plain(_S.HEALTHY, _F.HEALTHY, f"{heartbeat.phase.value}, step {heartbeat.step}{total}{loss}")
+    guarded = f"; {heartbeat.guarded}" if heartbeat.guarded else ""
+    text = f"{heartbeat.phase.value}, step {heartbeat.step}{total}{loss}{guarded}"
+    return _plain(_S.HEALTHY, _F.HEALTHY, text)
 
 
 def _phase(snapshot: Snapshot) -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from orchestrator.classify.text import MAX_TEXT, normalize
-from orchestrator.types import Evidence, ExitRecord, FailureClass, LogReading, Present, Snapshot
+from orchestrator.types import Evidence, ExitRecord, FailureClass, LogReading, Present, Role, Snapshot
 
 _F = FailureClass
 
 # The exit codes that our trainer keeps for itself.
-_CODES: dict[int, tuple[FailureClass, str]] = {
+CODES: dict[int, tuple[FailureClass, str]] = {
     65: (_F.IO_ERROR, "the data cannot be used"),
     66: (_F.IO_ERROR, "no checkpoint can be read back"),
     70: (_F.NAN_LOSS, "the loss is no finite number"),
     75: (_F.INTERRUPTED, "it was asked to stop from outside and wrote a checkpoint"),
     78: (_F.CONFIG_ERROR, "the configuration is invalid"),
 }
+PEER_EXIT = 71  # of our trainer's ranks: a consequence, never a root
 _SIGNALS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE"}
 _SIGNALS |= {9: "SIGKILL", 11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM"}
 _SIGNAL_WORDS = {
@@ -40,6 +41,7 @@ class Cause:
     cascades: tuple[Evidence, ...] = ()
     confidence: float = 0.9
     mark: str | None = None  # what makes the fingerprint where the root line would not
+    who: str = ""  # of several ranks, the one that failed first: "rank 1 (target)"
 
     @property
     def fingerprint(self) -> str:
@@ -70,13 +72,16 @@ def from_exit(snapshot: Snapshot) -> Cause:
 
 def _from_code(record: ExitRecord, log: LogReading) -> Cause:
     root = Evidence(source="exit.json", text=f"exit code {record.code}", signature="exit_code")
-    if record.code in _CODES:
-        failure, words = _CODES[record.code]
+    if record.code in CODES:
+        failure, words = CODES[record.code]
         return Cause(failure=failure, root=root, words=words, confidence=0.9)
     if record.code == 0:
         return Cause(
             failure=_F.UNKNOWN, root=root, words="it exited with 0 but left no result", confidence=0.5
         )
+    if record.code == PEER_EXIT:
+        words = "it left because another rank failed, and nothing says which"
+        return Cause(failure=_F.UNKNOWN, root=replace(root, role=Role.CASCADE), words=words, confidence=0.3)
     if record.code in (126, 127):
         return Cause(failure=_F.CONFIG_ERROR, root=root, words="its command cannot be run", confidence=0.8)
     words = f"exit code {record.code}, and nothing in its log says why"

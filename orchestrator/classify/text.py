@@ -25,6 +25,7 @@ _BAR_LABEL = re.compile(r"^\W*([A-Za-z][^:|%]*):?\s*\d{1,3}%")
 _TRAINING_LABEL = re.compile(r"train|step|epoch|iter", re.IGNORECASE)
 # A sentence may speak of a step; a step's report has a number beside it.
 _STEP_COMPANY = ("loss", "lr", "tok/s", "ok", "time")
+_LEFT_OUT = ("weights unchanged", "over guard.max_skips")
 _EPOCH = re.compile(r"['\"]epoch['\"]: (\d+(?:\.\d+)?)")
 _LOSS = re.compile(r"(?<![a-z_])(?:train[_ ]?)?loss(?: train)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE)
 _GRAD = re.compile(r"\bgrad(?:_norm)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE)
@@ -72,8 +73,13 @@ def split_rank(text: str) -> tuple[int | None, str]:
 
 
 def read_step(text: str) -> StepLine | None:
-    """Return the progress that a line reports, or None. A bar that loads or tokenizes is no progress."""
+    """Return the progress that a line reports, or None. A bar that loads or tokenizes is no progress.
+
+    Nor is our trainer's word on a step that it left out.
+    """
     lowered = text.lower()
+    if any(words in lowered for words in _LEFT_OUT):
+        return None
     has_loss = "loss" in lowered
     is_step = ("step" in lowered or "iter" in lowered or "num_updates" in lowered) and any(
         word in lowered for word in _STEP_COMPANY

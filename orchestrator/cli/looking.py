@@ -104,6 +104,8 @@ def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) 
         "total_steps": beat.total_steps if beat else None,
         "loss": beat.loss if beat else None,
         "tokens_per_s": beat.tokens_per_s if beat else None,
+        "skipped_steps": beat.skipped_steps if beat else None,
+        "rollbacks": beat.rollbacks if beat else None,
         "heartbeat_at": timestamp(beat.at) if beat else None,
         "checkpoint_step": tracker.checkpoint_step if tracker else None,
         "gpus": [gpu_text(gpu) for gpu in gpus_of([tracker])] if tracker else [],

@@ -55,6 +55,8 @@ def heartbeat(value: Mapping[str, Any]) -> Heartbeat:
         tokens_per_s=value.get("tokens_per_s"),
         step_s=value.get("step_s"),
         recompiles=int(value.get("recompiles") or 0),
+        skipped_steps=int(value.get("skipped_steps") or 0),
+        rollbacks=int(value.get("rollbacks") or 0),
         peak_memory_bytes=value.get("peak_memory_bytes"),
         resumed_from_step=value.get("resumed_from_step"),
         checkpoint_step=value.get("checkpoint_step"),

@@ -25,7 +25,8 @@ class Level(str, Enum):
 class WatchEvent:
     """One thing told.
 
-    `kind`: log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, gate, fault.
+    `kind`: log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, gate, guard,
+    fault.
     """
 
     kind: str

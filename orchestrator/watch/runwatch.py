@@ -150,6 +150,9 @@ class RunWatch:
     def _tell(self, sighting: Sighting, now: datetime) -> None:
         if sighting.log and sighting.of is not None:
             self.teller.log(sighting.of, sighting.log, sighting.log_offset, now)
+        view = self.tracker.view
+        if sighting.heartbeat and view is not None and isinstance(view.heartbeat, Present):
+            self.teller.guard(view.number, view.heartbeat.value, now)
         for row in sighting.metrics:
             self.teller.emit("metrics", now, "", level=Level.DETAIL, detail=row)
         for evidence in sighting.predictions:

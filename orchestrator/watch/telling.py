@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.durations import format_duration
-from orchestrator.types import ActKind, Decision, Diagnosis, Evidence, FailureClass, RunState
+from orchestrator.types import ActKind, Decision, Diagnosis, Evidence, FailureClass, Heartbeat, RunState
 from orchestrator.watch.events import Level, Sink, WatchEvent
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Teller:
         self._blind_since: datetime | None = None
         self._blind_why: tuple[str, str] = ("", "")
         self._reminders = 0
+        self._guarded: tuple[int, int, int] | None = None
 
     def emit(
         self,
@@ -112,6 +113,18 @@ class Teller:
     def _line(self, attempt: int, line: bytes, now: datetime) -> None:
         text = line.rstrip(b"\r").rsplit(b"\r", 1)[-1][:MAX_LINE_BYTES].decode("utf-8", "replace")
         self.emit("log", now, text, level=Level.DETAIL, attempt=attempt)
+
+    # -- the trainer's guard
+
+    def guard(self, attempt: int, beat: Heartbeat, now: datetime) -> None:
+        """Tell that the trainer left out a step or went back to a checkpoint, when it did more of it."""
+        counts = (attempt, beat.skipped_steps, beat.rollbacks)
+        if counts == self._guarded or not beat.guarded:
+            return
+        self._guarded = counts
+        detail = {"skipped_steps": beat.skipped_steps, "rollbacks": beat.rollbacks, "step": beat.step}
+        text = f"{beat.guarded}, the training goes on"
+        self.emit("guard", now, text, level=Level.WARNING, detail=detail, attempt=attempt)
 
     # -- blindness
 

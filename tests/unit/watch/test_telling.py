@@ -203,3 +203,16 @@ def test_a_clock_that_jumps_is_told_in_one_word(bench):
         bench.turn_once(pong=False)
     assert len(bench.told("blind")) == 2
     assert "blind for 5h" in bench.told("blind")[-1]
+
+
+def test_what_the_trainers_guard_did_is_told_when_the_count_grows_and_once(bench):
+    bench.live()
+    for step, skipped, rollbacks in ((41, 0, 0), (42, 1, 0), (43, 1, 0), (44, 2, 0), (45, 3, 1), (46, 3, 1)):
+        beat = heartbeat_json(step=step, skipped_steps=skipped, rollbacks=rollbacks)
+        bench.send(attempt_message("heartbeat", beat))
+        bench.turn_once()
+    assert bench.told("guard") == [
+        "1 step left out, the training goes on",
+        "2 steps left out, the training goes on",
+        "3 steps left out, 1 return to a checkpoint, the training goes on",
+    ]
