@@ -251,7 +251,9 @@ def launch(
         finally:
             site.close()
         is_old = launched.already is not None
-        left = ignored(spec, launched.row.spec, has_config=config is not None) if is_old else ()
+        said = {"--config": config, "--python": python, "--gpus": gpus}
+        given = [name for name, value in said.items() if value is not None]
+        left = ignored(spec, launched.row.spec, given=given) if is_old else ()
         report(launched, spec, as_json=as_json, in_line=watch, left=left)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=playbook))

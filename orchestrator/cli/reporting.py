@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.context import SETTINGS, print_json
@@ -65,11 +65,25 @@ def _remedy(left: Sequence[str], row: RunRow) -> str:
     return f"`dflashctl relaunch {row.name}` with the same applies it"
 
 
-def ignored(spec: RunSpec, known: Mapping[str, Any], *, has_config: bool) -> tuple[str, ...]:
-    """Return what is asked for but does not run; `known` is its run.json, `has_config` a --config given."""
+def ignored(spec: RunSpec, known: Mapping[str, Any], *, given: Collection[str]) -> tuple[str, ...]:
+    """Return what is asked for but does not run; `known` is its run.json.
+
+    `given` names the options of which the spec may hold a default: --config, --python, --gpus.
+    """
+    gpus = list(spec.gpus or ())
+    named = set(known.get("env_names") or ())
+    common = (
+        *([f"--gpus {','.join(map(str, gpus))}"] if "--gpus" in given and gpus != known.get("gpus") else []),
+        *(f"--env {name}" for name in spec.env_names if name not in named),
+    )
     if spec.is_command:
-        return () if list(spec.command) == known.get("command") else (COMMAND,)
+        return (*(() if list(spec.command) == known.get("command") else (COMMAND,)), *common)
     is_other = (spec.config, spec.config_toml) != (known.get("config"), known.get("config_toml"))
-    overrides = known.get("overrides") or {}
-    settings = (f"--set {key}={value}" for key, value in spec.overrides if overrides.get(key) != value)
-    return (*([f"--config {spec.config}"] if has_config and is_other else []), *settings)
+    overrides, injected = known.get("overrides") or {}, known.get("inject") or ()
+    return (
+        *([f"--config {spec.config}"] if "--config" in given and is_other else []),
+        *(f"--set {key}={value}" for key, value in spec.overrides if overrides.get(key) != value),
+        *(f"--inject {each}" for each in spec.inject if each not in injected),
+        *([f"--python {spec.python}"] if "--python" in given and spec.python != known.get("python") else []),
+        *common,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from orchestrator.launch import RunSpec, spec_document
 from orchestrator.operate import Launched
 
 TINY = RunSpec(run="r1", config="tiny", overrides=(("seed", "1"),))
+FULL = replace(TINY, inject=("nan@6",), python="/venv/bin/python", gpus=(0, 3), env_names=("HF_TOKEN",))
 TRUE = RunSpec(run="r1", command=("true", "x"))
 
 
@@ -29,14 +31,27 @@ def known(spec: RunSpec) -> dict[str, Any]:
         (TRUE, TRUE, ()),
         (TRUE, TINY, ("-- COMMAND",)),
         (RunSpec(run="r1", command=("false",)), TRUE, ("-- COMMAND",)),
+        (replace(TINY, inject=("nan@6",)), TINY, ("--inject nan@6",)),
+        (replace(TINY, python="/venv/bin/python"), TINY, ("--python /venv/bin/python",)),
+        (replace(TINY, gpus=(0, 3)), TINY, ("--gpus 0,3",)),
+        (replace(TRUE, gpus=(0, 3)), TRUE, ("--gpus 0,3",)),
+        (
+            replace(TINY, env_names=("HF_TOKEN", "PATH")),
+            replace(TINY, env_names=("PATH",)),
+            ("--env HF_TOKEN",),
+        ),
+        (FULL, FULL, ()),
     ],
 )
 def test_what_a_living_run_does_not_take_over_is_found(asked, runs, left):
-    assert ignored(asked, known(runs), has_config=True) == left
+    given = ["--config", "--python", *(["--gpus"] if asked.gpus else [])]
+    assert ignored(asked, known(runs), given=given) == left
 
 
-def test_a_config_that_nobody_named_is_not_ignored():
-    assert ignored(RunSpec(run="r1", config="tiny"), known(TRUE), has_config=False) == ()
+def test_a_default_that_nobody_named_is_not_ignored():
+    defaults = RunSpec(run="r1", config="tiny", python="python3", gpus=None)
+    assert ignored(defaults, known(TRUE), given=[]) == ()
+    assert ignored(defaults, known(replace(FULL, overrides=())), given=[]) == ()
 
 
 def said(capsys: pytest.CaptureFixture[str], already: str | None, runs: RunSpec = TINY, **words: Any) -> str:
