@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
 
 def trainer_command(run_dir: Path, *more: str) -> list[str]:
     """A short run that logs each step and decodes nothing."""
-    settings = ["log_every=1", "checkpoint.every_steps=5", "eval.prompts=0", "data.context_tokens=64"]
+    settings = [
+        *("log_every=1", "checkpoint.every_steps=5", "eval.prompts=0", "data.context_tokens=64"),
+        "compute.threads=1",  # several run at a time
+    ]
     sets = [word for setting in settings for word in ("--set", setting)]
     command = [sys.executable, "-m", "trainer", "--config", "fast", "--run-dir", str(run_dir)]
     return [*command, *sets, *more]
@@ -35,3 +40,27 @@ def run_trainer(run_dir: Path, *more: str, **variables: str) -> subprocess.Compl
         timeout=240,
         check=False,
     )
+
+
+def start_trainer(run_dir: Path, *more: str) -> subprocess.Popen[str]:
+    """In the background."""
+    return subprocess.Popen(
+        trainer_command(run_dir, *more),
+        env=environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def read(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text())
+    return value
+
+
+def wait_for(path: Path, wanted: str, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not (path.exists() and wanted in path.read_text()):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
