@@ -26,25 +26,6 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def sample_alone(
-    target: Target,
-    prompt: Sequence[int],
-    new_tokens: int,
-    *,
-    temperature: float,
-    generator: torch.Generator,
-    exact: bool = False,
-) -> Decoded:
-    """The target's own continuation, drawn a token at a time."""
-    session = target.session((), exact=exact)
-    run, found = list(prompt), []
-    for _ in range(new_tokens):
-        run = [_draw(probabilities(session.run(run)[0][-1], temperature), generator)]
-        found += run
-    return Decoded(found, [], float("nan"))
-
-
-@torch.no_grad()
 def sample_speculatively(
     target: Target,
     tap_layers: Sequence[int],

@@ -9,7 +9,7 @@ from tests.torch.decoding_parts import document, make_drafting, make_target
 from trainer import sampling
 from trainer.decode import Proposal
 from trainer.draftsession import DraftSession, sample_by_drafter
-from trainer.sampling import accept, probabilities, sample_alone, sample_speculatively
+from trainer.sampling import accept, probabilities, sample_speculatively
 
 pytestmark = pytest.mark.torch
 
@@ -80,16 +80,6 @@ def test_speculation_draws_pairs_as_the_target_does():
     assert expected.min() > 20
     assert chi_square(counts, expected) < LIMIT
     assert chi_square(counts.sum(1), expected.sum(1)) < 30  # 3 degrees of freedom
-
-
-def test_plain_sampling_draws_pairs_as_the_target_does():
-    model: Any = Markov()
-    generator = torch.Generator().manual_seed(4)
-    counts = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
-    for _ in range(DRAWS):
-        decoded = sample_alone(model, [0], 3, temperature=TEMPERATURE, generator=generator)
-        counts[decoded.tokens[1], decoded.tokens[2]] += 1
-    assert chi_square(counts, exact_pairs(model)) < LIMIT
 
 
 def keeps_all_that_is_likely_enough(drafted, q, p, generator):

@@ -56,14 +56,6 @@ class Group:
         dist.all_reduce(value, op=dist.ReduceOp.MAX, group=self.drafters_cpu)
         return bool(value.item())
 
-    def from_leader(self, value: int) -> int:
-        """The leader's number, on every drafter."""
-        if self.drafters_cpu is None:
-            return value
-        told = torch.tensor([value])
-        dist.broadcast(told, src=0, group=self.drafters_cpu)
-        return int(told.item())
-
     def drafters_barrier(self) -> None:
         """Wait for all drafters, however long: around what the leader alone does."""
         if self.drafters_cpu is not None:

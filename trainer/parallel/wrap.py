@@ -104,12 +104,6 @@ def accumulate(wrapped: nn.Module, *, last: bool) -> AbstractContextManager[Any]
     return nullcontext()
 
 
-def clip_gradients(wrapped: nn.Module, limit: float) -> Tensor:
-    """Clip to a norm over all drafters; return the norm before, a plain scalar, equal on each of them."""
-    norm = torch.nn.utils.clip_grad_norm_(wrapped.parameters(), limit)
-    return _whole(norm)
-
-
 def full_state(wrapped: nn.Module) -> dict[str, Tensor]:
     """All parameters, whole, by the drafter's own names, on the device. All drafters call it."""
     return dict(iterate_full(wrapped))
