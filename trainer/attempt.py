@@ -15,6 +15,7 @@ from trainer.heartbeat import Heartbeat, Phase
 from trainer.lastwords import LastWords
 from trainer.packages import require_packages
 from trainer.parallel.gpus import hide_other_gpus, num_processes, visible_gpus
+from trainer.parallel.schedule import make_schedule
 from trainer.parallel.spawn import launch
 from trainer.parallel.topology import is_rank, place, read_topology
 from trainer.rundir import RunDir, environ_of, open_run_dir
@@ -55,6 +56,7 @@ def attempt(options: argparse.Namespace) -> int:
 
 def _launch(options: argparse.Namespace, config: Config, run_dir: RunDir, count: int) -> int:
     topology = place(config.parallel, world_size=count)
+    make_schedule(topology, config.optim)  # refuses here, before the ranks take seconds to start
     command = [sys.executable, "-m", "trainer", "train", "--config", options.config]
     for name in ("set", "inject"):
         command += [word for value in getattr(options, name) for word in (f"--{name}", value)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from trainer.data.dataset import open_data
 from trainer.environment import set_up_torch
 from trainer.errors import ConfigInvalid
 from trainer.evaluate import evaluate_finished, read_finished
-from trainer.loading import choose_machine
-from trainer.target.load import load_target, mask_token
+from trainer.loading import check_target, choose_machine
+from trainer.target.load import load_target
 
 if TYPE_CHECKING:
     import argparse
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from trainer.evaluate import Evaluation
 
 SCHEMA = 1
+MAX_PROMPTS = 1 << 16  # as of eval.prompts
 
 
 def evaluate_export(config: Config, options: argparse.Namespace) -> int:
@@ -32,9 +34,11 @@ def evaluate_export(config: Config, options: argparse.Namespace) -> int:
         ConfigInvalid, DataInvalid: drafter, target or held-out documents cannot be used.
         DecodeMismatch: speculative decoding changed a token.
     """
-    if options.temperature < 0 or (options.prompts is not None and options.prompts < 0):
-        raise ConfigInvalid("--temperature and --prompts: a negative number; allowed: 0 or more")
+    if not 0 <= options.temperature < math.inf:  # so that a NaN is refused too
+        raise ConfigInvalid(f"--temperature {options.temperature}: allowed: 0 (greedy) or more, finite")
     if options.prompts is not None:
+        if not 0 <= options.prompts <= MAX_PROMPTS:
+            raise ConfigInvalid(f"--prompts {options.prompts}: allowed: 0 to {MAX_PROMPTS}")
         config = dataclasses.replace(config, eval=dataclasses.replace(config.eval, prompts=options.prompts))
     run_dir = options.run_dir or Path("runs", Path(options.config).stem)
     found = _measure(config, options.export or run_dir / "export", run_dir, options.temperature)
@@ -50,8 +54,9 @@ def evaluate_export(config: Config, options: argparse.Namespace) -> int:
 def _measure(config: Config, export: Path, run_dir: Path, temperature: float) -> Evaluation:
     machine = choose_machine(config)
     set_up_torch(config, machine.device, 1)
+    token = check_target(config)
     target = load_target(config.target, machine.device, machine.dtype)
-    drafting = read_finished(export, config, target, mask_token(config.target), machine.dtype)
+    drafting = read_finished(export, config, target, token, machine.dtype)
     data = open_data(
         drafting.config, target.shape.vocab_size, run_dir / "data", lead=True, beat=_nothing, tell=_ignore
     )

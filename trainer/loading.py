@@ -14,6 +14,7 @@ from trainer.data.dataset import Data, open_data
 from trainer.errors import ConfigInvalid
 from trainer.model import DraftShape, draft_shape
 from trainer.plan import forecast, require_fit
+from trainer.target.files import is_own
 from trainer.target.load import load_target, load_vocabulary, mask_token, read_shape, target_sha256
 
 if TYPE_CHECKING:
@@ -95,6 +96,27 @@ def require_memory(config: Config, drafters: int, machine: Machine) -> None:
     require_fit(predicted, limit)
 
 
+def check_target(config: Config) -> int:
+    """The mask token, if the target goes with [data] and [draft]; told before documents are read.
+
+    Raises:
+        ConfigInvalid: it has no such token, or only the trainer's own kind of target will do.
+    """
+    token, path = mask_token(config.target), config.target.path
+    if not is_own(config.target):
+        if config.draft.init == "target":
+            raise ConfigInvalid(
+                f"draft.init: target, but {path} is not of the trainer's own kind, whose layers alone can be "
+                "copied; allowed: random"
+            )
+        if config.data.source == "stdlib" and config.target.weights == "load":
+            raise ConfigInvalid(
+                f"data.source: stdlib is bytes, which are not the tokens of {path}; allowed: chat, text (or "
+                "target.weights = random, to measure speed)"
+            )
+    return token
+
+
 def load(job: Job, machine: Machine) -> Loaded:
     """Read the target and the data.
 
@@ -104,12 +126,12 @@ def load(job: Job, machine: Machine) -> Loaded:
     config, topology = job.config, job.topology
     found = read_shape(config.target)
     shape = draft_shape(found, config.draft, config.target)
+    token = check_target(config)
     data = open_data(
         config, found.vocab_size, job.run_dir.run / "data", lead=topology.is_leader, beat=job.alive
     )
     for line in data.lines:
         say(line)
-    token = mask_token(config.target)
     job.alive()
     target: Target | None = None
     if topology.is_target and topology.placement != "cached":

@@ -87,7 +87,8 @@ def draft_shape(target: TargetShape, draft: DraftConfig, source: TargetConfig) -
         )
     if draft.sliding_layers > draft.num_layers:
         raise ConfigInvalid(
-            f"draft.sliding_layers: {draft.sliding_layers} is over draft.num_layers, {draft.num_layers}"
+            f"draft.sliding_layers: {draft.sliding_layers} is over draft.num_layers, {draft.num_layers}; "
+            "allowed: 0 to that"
         )
     heads = draft.num_attention_heads or target.num_attention_heads
     key_heads = draft.num_key_value_heads or target.num_key_value_heads

@@ -213,6 +213,17 @@ def test_held_out_windows_are_spread_over_the_held_out_files(tmp_path):
     assert data.held_out.prompts(3, 20) == windows.spread(3)[:, :20].tolist()
 
 
+def test_more_held_out_windows_than_there_are_give_each_once(tmp_path):
+    data = open_quietly(stdlib(), tmp_path)
+    prompts = data.held_out.prompts(1 << 16, 160)
+    assert (
+        prompts
+        == Windows(read_corpus(stdlib_directory("auto")).held_out, 160, 5).spread(len(prompts)).tolist()
+    )
+    assert len({tuple(prompt) for prompt in prompts}) > len(prompts) * 0.9
+    assert len(data.held_out.batches(1 << 16)) == len(prompts) // 4
+
+
 def test_a_vocabulary_without_all_bytes_and_a_short_bucket_that_does_not_divide_are_refused(folder, tmp_path):
     with pytest.raises(ConfigInvalid, match="the target's vocabulary has 100 tokens"):
         open_data(stdlib(), 100, tmp_path, lead=True, beat=lambda: None)

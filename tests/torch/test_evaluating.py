@@ -52,6 +52,8 @@ def test_a_finished_drafter_s_figures_are_lines_without_json(run_dir, capsys):
     ("more", "code", "told"),
     [
         (["--temperature", "-1"], 78, "--temperature"),
+        (["--temperature", "nan"], 78, "--temperature nan: allowed: 0 (greedy) or more"),
+        (["--prompts", "100000000"], 78, "--prompts 100000000: allowed: 0 to 65536"),
         (["--export", "nowhere"], 65, "drafter nowhere"),
         (["--set", "target.mask_token=257"], 65, "its mask token is 256"),
     ],

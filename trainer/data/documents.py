@@ -78,6 +78,8 @@ def source_files(path: str, kind: str, key: str = "data.path") -> tuple[Path, li
     if not path:
         raise ConfigInvalid(f"{key}: empty; data.source = {kind} needs a file or a folder")
     root = Path(path)
+    if not root.exists():
+        raise DataInvalid(f"{key}: {path}: no such file or folder; correct the path")
     if root.is_file():
         return root.parent, [root]
     files = [file for file in sorted(root.rglob("*")) if file.is_file() and _is_source(file, root, kind)]

@@ -212,7 +212,8 @@ def _require_documents(parts: dict[str, PartWriter], counts: Counter[str]) -> No
         (HELD_OUT, "name some with data.held_out_path, or give more with data.path"),
     ):
         if not parts[name].num_documents:
-            raise DataInvalid(f"data.path: no {name} documents, {_summary(counts)}; {cure}")
+            held_out = f", {counts['also_held_out']} are held out too" if counts["also_held_out"] else ""
+            raise DataInvalid(f"data.path: no {name} documents, {_summary(counts)}{held_out}; {cure}")
 
 
 def _complete(counts: Counter[str]) -> dict[str, int]:

@@ -91,13 +91,15 @@ class WindowsHeldOut:
         self._windows, self._batch_rows = windows, batch_rows
 
     def batches(self, rows: int) -> list[Batch]:
-        """`rows` windows, rounded up to whole batches, spread evenly over the files."""
-        rounded = -(-rows // self._batch_rows) * self._batch_rows
+        """`rows` windows, or all if fewer, rounded to whole batches, spread evenly over the files."""
+        batches = min(-(-rows // self._batch_rows), len(self._windows) // self._batch_rows)
+        rounded = batches * self._batch_rows
         return [single(tokens_RT) for tokens_RT in self._windows.spread(rounded).split(self._batch_rows)]
 
     def prompts(self, count: int, tokens: int) -> list[list[int]]:
-        """The beginnings of `count` windows, spread evenly over the files."""
-        prompts: list[list[int]] = self._windows.spread(count)[:, :tokens].tolist() if count else []
+        """The beginnings of `count` windows, or of all if fewer, spread evenly over the files."""
+        wanted = min(count, len(self._windows))
+        prompts: list[list[int]] = self._windows.spread(wanted)[:, :tokens].tolist() if wanted else []
         return prompts
 
 

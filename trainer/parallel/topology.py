@@ -112,10 +112,11 @@ def place(
     if config.placement == "split":
         num_targets, num_drafters = config.targets, world_size - config.targets
         if num_targets < 1 or num_drafters < 1:
+            some = f"1 to {world_size - 1}" if world_size > 1 else "1 or more, fewer than parallel.processes"
             raise ConfigInvalid(
                 f"parallel.targets: {config.targets} of {world_size} processes leaves "
-                f"{max(num_drafters, 0)} drafters; allowed for placement = split: 1 to {world_size - 1}, "
-                "with at least 2 processes"
+                f"{max(num_drafters, 0)} drafters; allowed for placement = split: {some}, with at least 2 "
+                "processes"
             )
     return Topology(
         rank=rank,

@@ -229,6 +229,7 @@ def _transformers() -> Any:  # noqa: ANN401 - the module
             "target.path=embedded"
         ) from error
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()  # each rank would draw one into the log
     return transformers
 
 

@@ -145,5 +145,5 @@ def test_no_path_and_no_files_are_told_apart(tmp_path):
         source_files("", "chat")
     with pytest.raises(DataInvalid, match=r"data\.path: .*: no \.jsonl files there"):
         source_files(str(tmp_path), "chat")
-    with pytest.raises(DataInvalid, match=r"data\.held_out_path: .*absent: no files there"):
+    with pytest.raises(DataInvalid, match=r"data\.held_out_path: .*absent: no such file or folder"):
         source_files(str(tmp_path / "absent"), "text", "data.held_out_path")

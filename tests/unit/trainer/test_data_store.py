@@ -129,6 +129,9 @@ def test_no_documents_at_all_are_told_with_what_became_of_them(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", ["{\n", chat("", "x" * 600)])
     with pytest.raises(DataInvalid, match="no train documents, of 2 read 1 were bad and 1 had fewer than 2"):
         build(config(path), tmp_path / "out")
+    same = write_lines(tmp_path / "c.jsonl", [chat("hello"), chat("again")])
+    with pytest.raises(DataInvalid, match=r"no train documents, of 4 read .*, 2 are held out too; give"):
+        build(config(same, held_out_path=str(same)), tmp_path / "out")
     one = write_lines(tmp_path / "b.jsonl", [chat("hello")])
     with pytest.raises(DataInvalid, match=r"no held-out documents.*data\.held_out_path"):
         build(config(one), tmp_path / "out")
