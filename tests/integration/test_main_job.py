@@ -111,6 +111,48 @@ def test_each_injected_failure_is_named_and_acted_on_as_the_playbook_says(cli, l
     assert cli.json("explain", run)["rule"]["why"]
 
 
+RANK_OF_RUN = """
+for each in /proc/[0-9]*; do
+    env=$(tr '\\0' '\\n' <"$each/environ" 2>/dev/null) || continue
+    echo "$env" | grep -qx "DFLASHCTL_RUN=$0" || continue
+    args=$(tr '\\0' ' ' <"$each/cmdline")
+    case "$args" in *"-m trainer"*) echo "${each#/proc/} $(echo "$env" | sed -n 's/^RANK=//p')" ;; esac
+done
+true
+"""
+
+
+def trainers_by_rank(lab, run: str) -> dict[str, int]:
+    """The run's trainer processes in the container; its launcher has the rank ''."""
+    listed = lab.exec(["sh", "-c", RANK_OF_RUN, run]).stdout
+    found = (line.partition(" ") for line in listed.splitlines() if line)
+    return {rank: int(pid) for pid, _, rank in found}
+
+
+def test_a_killed_target_rank_is_named_and_the_split_is_relaunched_and_finishes(cli, lab, run):
+    shape = ("parallel.processes=2", "parallel.placement=split", "parallel.targets=1")
+    settings = (*shape, "total_steps=14", "eval.prompts=0")
+    cli.launch("--run", run, "--python", str(lab.torch_python), "--config", "fast", "--inject", "slow@7",
+               *(word for setting in settings for word in ("--set", setting)),
+               "--playbook", str(cli.home / "playbook.yaml"), timeout=300)  # fmt: skip
+    watch = cli.watch(run)
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("checkpoint step-5"), 120)
+    before = trainers_by_rank(lab, run)
+    assert set(before) == {"", "0", "1"}, before
+    lab.exec(["kill", "-9", str(before["1"])])
+    diagnosis = watch.wait_for(is_kind("diagnosis", state="dead"))
+    assert diagnosis["detail"]["failure"] == "signal_exit", watch.story()
+    assert "on rank 1 (target): killed from outside (SIGKILL)" in diagnosis["text"]
+    assert diagnosis["detail"]["evidence"][0]["rank"] == 1
+    watch.wait_for(lambda e: e["kind"] == "attempt" and e["attempt"] == 2)
+    assert not set(before.values()) & set(trainers_by_rank(lab, run).values()), "none is left of attempt 1"
+    assert watch.end(200) == 0, watch.story()
+    logged = [e["text"] for e in watch.events() if e["kind"] == "log" and e["attempt"] == 2]
+    assert any(line.startswith("resumed from step ") for line in logged), watch.story()
+    status = cli.json("status", run)
+    assert (status["state"], status["attempt"], status["step"]) == ("finished", 2, 14)
+
+
 def test_a_hang_is_seen_stopped_and_relaunched(cli, lab, run):
     (cli.home / "playbook.yaml").write_text(FAST_PLAYBOOK + "limits: {train: 3s, init: 60s}\ngrace: 0s\n")
     launch_standin_without_command_hang(cli, lab, run)
