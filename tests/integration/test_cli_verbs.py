@@ -101,6 +101,9 @@ def test_a_launch_says_which_config_it_took_and_doubles_nothing(cli, lab):
     assert "attempt 1 started (config fast)" in first.stdout
     again = cli.launch("--python", str(lab.torch_python), "--config", "fast")
     assert "attempt 1 is alive" in again.stdout
+    assert "ignored" not in again.stdout
+    other = cli.launch("--config", "fast", "--python", "/opt/py", "--inject", "nan@9", "--gpus", "0")
+    assert "ignored: --inject nan@9, --python /opt/py, --gpus 0; `dflashctl relaunch dflash`" in other.stdout
     assert len(list((lab.rootfs / RUNS / "dflash/attempts").iterdir())) == 1
 
 
