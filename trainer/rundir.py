@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -46,6 +47,7 @@ def open_run_dir(environ: Mapping[str, str], by_hand: Path) -> RunDir:
     """
     try:
         run_text = environ.get("DFLASHCTL_RUN_DIR")
+        _require_plain(Path(run_text) if run_text is not None else by_hand)
         if run_text is None and "RANK" in environ:
             return _shared_attempt(environ, by_hand)
         if run_text is None:
@@ -64,6 +66,14 @@ def environ_of(run_dir: RunDir) -> dict[str, str]:
         "DFLASHCTL_ATTEMPT_DIR": str(run_dir.attempt),
         "DFLASHCTL_CHECKPOINT_DIR": str(run_dir.checkpoints),
     }
+
+
+def _require_plain(run: Path) -> None:
+    """Told now, not by a traceback when the drafter is finished."""
+    if (run / "export").exists() and not (run / "export").is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(run / "export"))
+    if (run / "skips.jsonl").is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(run / "skips.jsonl"))
 
 
 def _numbered_attempt(environ: Mapping[str, str], run: Path) -> RunDir:

@@ -78,6 +78,12 @@ def test_a_disk_that_is_too_small_is_refused_with_numbers(cache):
         cache.require_space(1 << 60)
 
 
+def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigInvalid, match=r"parallel\.cache_dir: .*file.*: Not a directory; name a folder"):
+        HiddenCache(tmp_path / "file", "0" * 64).require_space(1)
+
+
 def test_what_is_there_already_needs_no_room(cache, monkeypatch):
     needed = expected_bytes([SHAPE] * 8, taps_dim=64, last_dim=32, dtype=torch.bfloat16)
     write_some(cache.directory.parent, range(7))

@@ -70,9 +70,14 @@ class HiddenCache:
         One rank asks before any of them writes: what a killed one left half written is removed.
 
         Raises:
-            ConfigInvalid: the disk has not so much room.
+            ConfigInvalid: the disk has not so much room, or the folder cannot be made.
         """
-        self._free_from.mkdir(parents=True, exist_ok=True)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigInvalid(
+                f"parallel.cache_dir: {error.filename}: {error.strerror}; name a folder that can be written"
+            ) from error
         for left in self.directory.glob("*/.*"):
             left.unlink(missing_ok=True)
         usage = shutil.disk_usage(self._free_from)

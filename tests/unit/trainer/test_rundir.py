@@ -47,6 +47,23 @@ def test_a_place_that_cannot_be_written_is_told_with_its_name(tmp_path):
         open_run_dir({}, tmp_path / "file")
 
 
+@pytest.mark.parametrize("name", ["export", "skips.jsonl"])
+def test_what_cannot_be_written_at_the_end_is_told_at_the_start(tmp_path, name):
+    if name == "export":
+        (tmp_path / name).write_text("")
+    else:
+        (tmp_path / name).mkdir()
+    with pytest.raises(ConfigInvalid, match=rf"run directory: .*{name}: .*--run-dir"):
+        open_run_dir({}, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_an_export_and_skips_of_before_are_no_hindrance(tmp_path):
+    (tmp_path / "export").mkdir()
+    (tmp_path / "skips.jsonl").write_text("")
+    assert open_run_dir({}, tmp_path).attempt.name == "1"
+
+
 COME = """
 import os, sys
 from pathlib import Path
