@@ -35,6 +35,16 @@ class CacheDirs:
     node: Path
     artifacts: Path
 
+    @property
+    def inductor(self) -> Path:
+        """Graphs and their code."""
+        return self.node / "inductor"
+
+    @property
+    def triton(self) -> Path:
+        """The GPU's kernels."""
+        return self.node / "triton"
+
 
 def cache_dirs(run_dir: Path, *, host: str | None = None) -> CacheDirs:
     """The directories of this host, or of the one named."""
@@ -50,7 +60,7 @@ def point_caches(run_dir: Path, environ: MutableMapping[str, str], *, host: str 
         ConfigInvalid: a directory cannot be made.
     """
     dirs = cache_dirs(run_dir, host=host)
-    dirs_by_name = {INDUCTOR: dirs.node / "inductor", TRITON: dirs.node / "triton"}
+    dirs_by_name = {INDUCTOR: dirs.inductor, TRITON: dirs.triton}
     try:
         dirs.node.mkdir(parents=True, exist_ok=True)
         for name, path in dirs_by_name.items():

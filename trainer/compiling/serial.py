@@ -25,10 +25,16 @@ FIRST_WORD_S, NEXT_WORD_S = 10.0, 60.0
 
 
 @contextmanager
-def node_turn(directory: Path, local_rank: int, beat: Callable[[], None]) -> Iterator[float]:
+def node_turn(
+    directory: Path,
+    local_rank: int,
+    beat: Callable[[], None],
+    cut_off: Callable[[str], None] = lambda _: None,
+) -> Iterator[float]:
     """Hold `turn.lock` of a directory of this node alone; gives the seconds waited for it.
 
-    `beat` is called each half second of the wait; 10 s of it, and each minute more, are told.
+    `beat` is called each half second of the wait; 10 s of it, and each minute more, are told. `cut_off` is
+    called first if the holder before died in its turn: what it was writing may be half written.
 
     Raises:
         OSError: the file cannot be made, or its file system has no locks.
@@ -36,12 +42,17 @@ def node_turn(directory: Path, local_rank: int, beat: Callable[[], None]) -> Ite
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "turn.lock").open("a+") as file:
         waited = _wait(file, local_rank, beat)
-        file.truncate(0)
-        file.write(f"rank {local_rank}, pid {os.getpid()}")
-        file.flush()
+        file.seek(0)
+        before = file.read()
         try:
+            if before:
+                cut_off(before)
+            file.truncate(0)
+            file.write(f"rank {local_rank}, pid {os.getpid()}")
+            file.flush()
             yield waited
         finally:
+            file.truncate(0)
             # Not left to close(): a child forked meanwhile shares the lock and would keep it.
             fcntl.flock(file, fcntl.LOCK_UN)
 

@@ -7,6 +7,7 @@ take parameters as inputs, so the twin's serve every real layer (`twin`).
 
 from __future__ import annotations
 
+import shutil
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from trainer.compiling import artifacts, gate
 from trainer.compiling.serial import node_turn
-from trainer.console import say
+from trainer.console import say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -101,7 +102,7 @@ def warm_up(
     gate.require_main_thread("warm-up")
     graphs, hits, misses = num_graphs(), *_cache_counts()
     with _random_state_kept():
-        with node_turn(dirs.node, local_rank, beat) as waited:
+        with node_turn(dirs.node, local_rank, beat, lambda holder: _sweep(dirs, holder)) as waited:
             begun = time.monotonic()
             if origin is not None:
                 say(artifacts.load(dirs.artifacts, origin).line)
@@ -122,6 +123,14 @@ def warm_up(
         cache_misses=compiled_anew - misses,
         total_graphs=num_graphs(),
     )
+
+
+def _sweep(dirs: CacheDirs, holder: str) -> None:
+    """Drop what a killed compile may have left half written: the C++ compiler writes in place."""
+    warn(f"compile: {holder} ended while it compiled; its cache under {dirs.node} is dropped")
+    for path in (dirs.inductor, dirs.triton):
+        for entry in path.iterdir() if path.is_dir() else ():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
 def forbid_recompiles() -> None:

@@ -97,6 +97,24 @@ def test_a_holder_that_is_killed_gives_its_turn_up(tmp_path):
     holder.communicate()
 
 
+def test_only_a_holder_that_died_in_its_turn_leaves_something_to_sweep(tmp_path):
+    swept: list[str] = []
+    for _ in range(2):
+        with serial.node_turn(tmp_path, 0, lambda: None, swept.append):
+            assert swept == []
+    with pytest.raises(ValueError, match="no"), serial.node_turn(tmp_path, 0, lambda: None):
+        raise ValueError("no")
+    (tmp_path / "go").touch()
+    holder = start(tmp_path, 3, hold=60)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "holding\n"
+    holder.kill()
+    holder.communicate()
+    for _ in range(2):
+        with serial.node_turn(tmp_path, 0, lambda: None, swept.append):
+            assert swept == [f"rank 3, pid {holder.pid}"]
+
+
 def test_who_waits_long_says_for_whom(tmp_path):
     (tmp_path / "go").touch()
     holder = start(tmp_path, 0, hold=1.5)
