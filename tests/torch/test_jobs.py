@@ -1,8 +1,10 @@
 """Jobs of several ranks, shared out, stopped and moved: they make the steps that one process makes."""
 
 import math
+import shutil
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -37,30 +39,59 @@ def alone(tmp_path_factory):
     return finished(tmp_path_factory.mktemp("alone"), job(0, 1))
 
 
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """What five targets and three drafters make of them."""
+    return finished(tmp_path_factory.mktemp("eight"), job(5, 3))
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A run of three drafters that ended in step 6, after the checkpoint of step 3."""
+    run = tmp_path_factory.mktemp("ended")
+    assert finish(run, job(0, 3), "--inject", "exit@6:1") == 3, log(run)
+    return run
+
+
+def test_five_targets_and_three_drafters_make_the_steps_of_one_process(eight, alone):
+    assert close(eight.losses, alone.losses)
+    assert eight.lengths.keys() == alone.lengths.keys() == {4, 8}
+    assert len(eight.weights) == len(alone.weights)
+
+
 @pytest.mark.parametrize(
     "shape",
     [
-        job(5, 3),
         job(1, 2, "parallel.shard=replicate"),
         job(1, 2, "parallel.shard=full"),
         job(0, 2, "parallel.shard=full"),
     ],
-    ids=["5 targets and 3 drafters", "replicas", "sharded", "sharded beside the target"],
+    ids=["replicas", "sharded", "sharded beside the target"],
 )
-def test_losses_are_those_of_one_process(tmp_path, alone, shape):
+def test_two_drafters_make_the_steps_of_one_process(tmp_path, alone, shape):
     found = finished(tmp_path, shape)
     assert close(found.losses, alone.losses)
-    assert found.lengths.keys() == alone.lengths.keys() == {4, 8}
+    assert found.lengths.keys() == alone.lengths.keys()
     assert len(found.weights) == len(alone.weights)
     assert read(tmp_path / "attempts/1/heartbeat.json")["recompiles"] == 0
 
 
-@pytest.mark.parametrize(("first", "then"), [(3, 1), (1, 2)])
-def test_a_run_goes_on_with_another_number_of_drafters(tmp_path, alone, first, then):
-    assert finish(tmp_path, job(0, first), "--inject", "exit@6") == 3, log(tmp_path)
-    moved = finished(tmp_path, job(0, then))
+def test_three_drafters_resume_bit_for_bit_and_whoever_runs_the_target(tmp_path, ended, eight):
+    run = Path(shutil.copytree(ended, tmp_path / "run"))
+    assert finished(run, job(0, 3)) == eight
+    assert read(run / "attempts/2/heartbeat.json")["resumed_from_step"] == 3
+
+
+def test_three_drafters_go_on_as_one(tmp_path, ended, alone):
+    run = Path(shutil.copytree(ended, tmp_path / "run"))
+    assert close(finished(run, job(0, 1)).losses, alone.losses)
+    assert read(run / "attempts/2/heartbeat.json")["resumed_from_step"] == 3
+
+
+def test_one_drafter_goes_on_as_two(tmp_path, alone):
+    assert finish(tmp_path, job(0, 1), "--inject", "exit@6") == 3, log(tmp_path)
+    assert close(finished(tmp_path, job(0, 2)).losses, alone.losses)
     assert read(tmp_path / "attempts/2/heartbeat.json")["resumed_from_step"] == 3
-    assert close(moved.losses, alone.losses)
 
 
 def test_a_stop_of_several_ranks_saves_the_last_step_and_resumes_exactly(tmp_path):
