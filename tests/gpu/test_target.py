@@ -6,7 +6,7 @@ import time
 import pytest
 import torch
 
-from tests.torch.decoding_parts import document, make_drafting
+from tests.torch.decoding_parts import document, make_drafting, make_target
 from trainer.acceptance import by_draft_sessions, verify_in_sessions, verify_masked
 from trainer.batch import pack
 from trainer.blocks import spread_anchors
@@ -41,12 +41,7 @@ TAPS = (1, 3)
 
 @pytest.fixture(scope="module")
 def target():
-    torch.manual_seed(0)
-    model = TargetModel(SHAPE)
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            torch.nn.init.normal_(parameter, std=0.08)
-    return frozen(model)
+    return make_target(SHAPE, std=0.08)
 
 
 def on_gpu(model: TargetModel, dtype: torch.dtype) -> TargetModel:

@@ -28,13 +28,13 @@ SHAPE = TargetShape(
 WINDOW, ANCHORS, BLOCK, MASK = 40, 5, 4, 256
 
 
-def make_target(shape: TargetShape = SHAPE) -> TargetModel:
+def make_target(shape: TargetShape = SHAPE, std: float = 0.3) -> TargetModel:
     """Random weights, large enough that greedy tokens vary."""
     torch.manual_seed(0)
     target = TargetModel(shape)
     for parameter in target.parameters():
         if parameter.ndim == 2:
-            torch.nn.init.normal_(parameter, std=0.3)
+            torch.nn.init.normal_(parameter, std=std)
     return frozen(target)
 
 

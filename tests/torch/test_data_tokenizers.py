@@ -4,6 +4,8 @@ import sys
 
 import numpy as np
 import pytest
+import tokenizers
+import transformers
 
 from trainer.config import Config, DataConfig, TargetConfig
 from trainer.data.documents import BadLine, Turn
@@ -12,8 +14,6 @@ from trainer.data.tokenizers import HFTokenizer, open_tokenizer, tokenizer_finge
 from trainer.errors import ConfigInvalid, DataInvalid
 
 pytestmark = pytest.mark.torch
-tokenizers = pytest.importorskip("tokenizers")
-transformers = pytest.importorskip("transformers")
 
 START, END = "<|im_start|>", "<|im_end|>"
 CHATML = (

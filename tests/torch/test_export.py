@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.torch.decoding_parts import BLOCK, MASK, document, make_drafting, make_target
@@ -90,7 +91,6 @@ def test_another_tensor_or_a_missing_one_is_an_error_that_names_it():
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("shape", [QWEN3_8B, SLIDING], ids=["full", "sliding"])
 def test_transformers_reads_the_configuration_with_the_same_rope_and_layers(tmp_path, shape):
-    transformers = pytest.importorskip("transformers")
     told = draft_config(shape, QWEN3_8B_TARGET, mask_token=151669, dtype="bfloat16")
     (tmp_path / "config.json").write_text(json.dumps(told))
     config = transformers.Qwen3Config.from_pretrained(tmp_path)

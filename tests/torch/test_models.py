@@ -10,49 +10,17 @@ from tests.torch.decoding_parts import ANCHORS, BLOCK, WINDOW, document, make_dr
 from trainer.batch import Batch, pack, single
 from trainer.blocks import Anchors, spread_anchors
 from trainer.config import DraftConfig, TargetConfig
-from trainer.corpus import read_corpus, stdlib_directory
-from trainer.data.windows import Windows
 from trainer.drafting import Drafting, begin_draft
 from trainer.errors import ConfigInvalid, DataInvalid
 from trainer.model import draft_shape, target_layer_ids
 from trainer.settings import load
 from trainer.target.load import load_target, mask_token
-from trainer.target.own_files import EMBEDDED
 
 pytestmark = pytest.mark.torch
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    return load_target(TargetConfig(), "cpu", torch.float32)
-
-
 def tokens(seed: int = 3) -> torch.Tensor:
     return torch.randint(0, 256, (2, WINDOW), generator=torch.Generator().manual_seed(seed))
-
-
-def test_the_embedded_target_is_small_enough_to_ship(embedded):
-    assert (EMBEDDED / "model.safetensors").stat().st_size <= 12_000_000
-    assert 4e6 < sum(p.numel() for p in embedded.parameters()) < 6e6
-
-
-def test_the_embedded_target_knows_python_it_was_not_trained_on(embedded):
-    corpus = read_corpus(stdlib_directory("auto"))
-    windows = Windows(corpus.held_out, 256, 0).spread(8)
-    logits = embedded(windows[:, :-1]).logits
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
-    assert loss < 1.0  # nats a byte; a uniform guess is 5.5
-
-
-def test_the_embedded_target_is_a_qwen3_to_transformers_too(embedded):
-    transformers = pytest.importorskip("transformers")
-    theirs = transformers.Qwen3ForCausalLM.from_pretrained(EMBEDDED, dtype=torch.float32).eval()
-    with torch.no_grad():
-        output = theirs(tokens(), output_hidden_states=True)
-    ours = embedded.observe(single(tokens()), (1, 3), last=True)
-    torch.testing.assert_close(ours.last @ embedded.head.T, output.logits, atol=2e-3, rtol=1e-3)
-    taps = torch.cat((output.hidden_states[2], output.hidden_states[4]), dim=-1)
-    torch.testing.assert_close(ours.taps, taps, atol=2e-3, rtol=1e-3)
 
 
 def test_a_folder_that_is_no_target_is_told_with_its_name(tmp_path):

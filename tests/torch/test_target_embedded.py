@@ -2,6 +2,7 @@ import json
 
 import pytest
 import torch
+import transformers
 
 from tests.torch.decoding_parts import document
 from trainer.config import TargetConfig
@@ -40,7 +41,6 @@ def test_the_embedded_target_knows_python_it_was_not_trained_on(embedded):
 
 @pytest.mark.filterwarnings("default")
 def test_the_embedded_target_is_a_qwen3_to_transformers_too(embedded):
-    transformers = pytest.importorskip("transformers")
     theirs = transformers.Qwen3ForCausalLM.from_pretrained(EMBEDDED, dtype=torch.float32).eval()
     tokens = document(30, 1).tokens[None]
     with torch.no_grad():

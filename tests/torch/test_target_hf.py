@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from trainer.batch import Document, pack
 from trainer.config import Config, DraftConfig, TargetConfig
@@ -27,7 +28,6 @@ from trainer.target.load import (
     target_sha256,
 )
 
-transformers = pytest.importorskip("transformers")
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("default"),

@@ -3,40 +3,18 @@ from typing import Any
 import pytest
 import torch
 
+from tests.torch.decoding_parts import document, make_target
 from trainer.batch import Document, pack
-from trainer.target.api import TargetShape
-from trainer.target.own import TargetModel, frozen
+from trainer.target.own import TargetModel
 
 pytestmark = pytest.mark.torch
 
-SHAPE = TargetShape(
-    vocab_size=260,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=6,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    rms_norm_eps=1e-6,
-    rope_theta=10000.0,
-    max_position_embeddings=1024,
-)
 TAPS = (3, 1)
-
-
-def document(length: int, seed: int) -> Document:
-    tokens = torch.randint(0, 256, (length,), generator=torch.Generator().manual_seed(seed))
-    return Document(tokens, torch.ones(length, dtype=torch.bool))
 
 
 @pytest.fixture(scope="module")
 def target():
-    torch.manual_seed(0)
-    model = TargetModel(SHAPE)
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            torch.nn.init.normal_(parameter, std=0.3)
-    return frozen(model)
+    return make_target()
 
 
 def alone(target: TargetModel, item: Document) -> tuple[torch.Tensor, torch.Tensor]:
