@@ -1,5 +1,6 @@
 """The parent of the ranks, with small ranks that need no torch: codes, signals, output, silent deaths."""
 
+import fcntl
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ import sys
 from pathlib import Path
 from trainer.parallel.spawn import launch
 code = launch([sys.executable, "-c", sys.argv[1]], int(sys.argv[2]), attempt=Path(sys.argv[3]),
-              stdin=b"seed = 3", role_of=lambda rank: "target" if rank else "drafter")
+              role_of=lambda rank: "target" if rank else "drafter")
 sys.exit(code)
 """
 RANK = "import os, signal, sys, time, pathlib; rank = int(os.environ['RANK'])\n"
@@ -74,9 +75,28 @@ def test_ranks_get_their_place_and_all_done_is_zero(tmp_path):
     assert not (tmp_path / "error.json").exists()
 
 
-def test_each_rank_can_read_what_the_parent_was_given(tmp_path):
-    code, output = finish(start(tmp_path, "print(sys.stdin.read())", 2))
-    assert (code, sorted(output.splitlines())) == (0, ["[rank1]: seed = 3", "seed = 3"])
+def test_a_lock_that_the_parent_was_given_is_held_while_any_rank_lives(tmp_path):
+    body = "pathlib.Path(f'{out}/ready-{rank}').touch(); time.sleep(60)"
+    path = tmp_path / "lock"
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        parent = start(tmp_path, body, 2, stdin=held)
+    await_files(tmp_path, ["ready-0", "ready-1"])
+    ranks = [int(pid) for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()]
+    assert len(ranks) == 2
+    parent.kill()
+    parent.communicate()
+    with path.open() as mine:
+        for pid in ranks:
+            assert not gone(pid)
+            with pytest.raises(BlockingIOError):
+                fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while not all(gone(pid) for pid in ranks):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_line_is_whole_marked_once_and_the_last_one_needs_no_end(tmp_path):

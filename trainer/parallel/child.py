@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 READ_BYTES = 1 << 16
-STORE, STDIN = "store", "stdin"
+STORE = "store"
 """Files of the launcher's own folder."""
 
 
@@ -81,15 +81,14 @@ def start_child(command: list[str], rank: int, count: int, base: Mapping[str, st
     """
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     try:
-        with (folder / STDIN).open("rb") as stdin:
-            process = subprocess.Popen(
-                command,
-                env=rank_environ(base, rank, count, folder / STORE),
-                stdin=stdin,
-                stdout=write_end,
-                stderr=write_end,
-                start_new_session=True,
-            )
+        # Our standard input is theirs: under a supervisor it is the run's lock, held while any of them lives.
+        process = subprocess.Popen(
+            command,
+            env=rank_environ(base, rank, count, folder / STORE),
+            stdout=write_end,
+            stderr=write_end,
+            start_new_session=True,
+        )
     finally:
         os.close(write_end)
     os.set_blocking(read_end, False)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainer.console import warn
-from trainer.parallel.child import STDIN, Child, start_child
+from trainer.parallel.child import Child, start_child
 from trainer.parallel.death import (
     read_heartbeat,
     signal_name,
@@ -61,14 +61,13 @@ def launch(
     *,
     attempt: Path | None = None,
     environ: Mapping[str, str] | None = None,
-    stdin: bytes = b"",
     role_of: Callable[[int], str] = lambda _: "rank",
 ) -> int:
     """Run `count` ranks of `command` on this node and return the exit code of the first that failed.
 
     75 if they were interrupted, 0 if all is done; 128 + n for a rank that died of signal n, which is told in
     `attempt`/error.json, since it could not do so. To be called from the main thread. Output of ranks other
-    than the leader is marked `[rankN]: `, as torch does. Each can read `stdin`.
+    than the leader is marked `[rankN]: `, as torch does.
 
     Raises:
         OSError: the command cannot be started.
@@ -80,7 +79,6 @@ def launch(
     job = _Job([], attempt, role_of)
     job.selector.register(wake_read, selectors.EVENT_READ, None)
     try:
-        (directory / STDIN).write_bytes(stdin)
         base = dict(os.environ if environ is None else environ)
         for rank in range(count):
             job.ranks.append(start_child(command, rank, count, base, directory))
