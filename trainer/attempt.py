@@ -18,7 +18,7 @@ from trainer.parallel.gpus import hide_other_gpus, num_processes, visible_gpus
 from trainer.parallel.schedule import make_schedule
 from trainer.parallel.spawn import launch
 from trainer.parallel.topology import is_rank, place, read_topology
-from trainer.rundir import RunDir, environ_of, open_run_dir
+from trainer.rundir import RunDir, environ_of, only_trainer, open_run_dir
 from trainer.signals import StopSignals, print_stacks_on_request
 
 if TYPE_CHECKING:
@@ -37,7 +37,12 @@ def attempt(options: argparse.Namespace) -> int:
         TrainerError: how the attempt ended, if not well.
     """
     print_stacks_on_request()
-    run_dir = open_run_dir(os.environ, options.run_dir or Path("runs") / Path(options.config).stem)
+    by_hand = options.run_dir or Path("runs") / Path(options.config).stem
+    with only_trainer(os.environ, by_hand):
+        return _attempt(options, open_run_dir(os.environ, by_hand))
+
+
+def _attempt(options: argparse.Namespace, run_dir: RunDir) -> int:
     leads = os.environ.get("RANK", "0") == "0"
     heartbeat = Heartbeat(run_dir.attempt / "heartbeat.json" if leads else None)
     heartbeat.enter(Phase.INIT)

@@ -16,6 +16,7 @@ from trainer.errors import ConfigInvalid
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+LOCK = "lock"
 LAUNCH = "launch.json"
 """In an attempt that torchrun's ranks share: which launch it is of, and who has come."""
 _SAME = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
@@ -56,6 +57,43 @@ def open_run_dir(environ: Mapping[str, str], by_hand: Path) -> RunDir:
     except OSError as error:
         message = f"run directory: {error.filename}: {error.strerror}; give another with --run-dir"
         raise ConfigInvalid(message) from error
+
+
+@contextmanager
+def only_trainer(environ: Mapping[str, str], by_hand: Path) -> Iterator[None]:
+    """Keep a second trainer out of a run directory: each would take the other's checkpoints for its own.
+
+    A supervisor holds the lock of its runs, and torchrun's ranks find each other in `open_run_dir`; a trainer
+    started by hand takes it here.
+
+    Raises:
+        ConfigInvalid: another trainer holds it, or the directory cannot be made.
+    """
+    if "DFLASHCTL_RUN_DIR" in environ or "RANK" in environ:
+        yield
+        return
+    try:
+        by_hand.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(by_hand / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        message = f"run directory: {error.filename}: {error.strerror}; give another with --run-dir"
+        raise ConfigInvalid(message) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise ConfigInvalid(
+            f"run directory: {by_hand}: another trainer is at work in it; wait for its end or stop it, or "
+            "give another with --run-dir"
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):  # a file system without locks
+            os.close(descriptor)
+            raise
+    try:
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def environ_of(run_dir: RunDir) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainer.errors import ConfigInvalid
-from trainer.rundir import open_run_dir
+from trainer.rundir import only_trainer, open_run_dir
 
 
 def supervised(tmp_path: Path, **more: str) -> dict[str, str]:
@@ -62,6 +62,31 @@ def test_an_export_and_skips_of_before_are_no_hindrance(tmp_path):
     (tmp_path / "export").mkdir()
     (tmp_path / "skips.jsonl").write_text("")
     assert open_run_dir({}, tmp_path).attempt.name == "1"
+
+
+def test_a_second_trainer_by_hand_is_kept_out_until_the_first_ends(tmp_path):
+    with only_trainer({}, tmp_path):
+        with (
+            pytest.raises(ConfigInvalid, match="another trainer is at work in it; wait"),
+            only_trainer({}, tmp_path),
+        ):
+            pass
+        with (
+            only_trainer({"DFLASHCTL_RUN_DIR": str(tmp_path)}, tmp_path),
+            only_trainer({"RANK": "1"}, tmp_path),
+        ):
+            pass  # a rank of the first, or of a supervisor that holds the lock itself
+    with only_trainer({}, tmp_path):
+        pass
+
+
+def test_a_run_directory_that_cannot_be_made_is_told_before_it_is_locked(tmp_path):
+    (tmp_path / "file").write_text("")
+    with (
+        pytest.raises(ConfigInvalid, match=r"run directory: .*file.*--run-dir"),
+        only_trainer({}, tmp_path / "file"),
+    ):
+        pass
 
 
 COME = """
