@@ -11,6 +11,7 @@ from typing import NoReturn
 from trainer import inject, settings
 from trainer.attempt import attempt
 from trainer.console import say
+from trainer.data.buckets import buckets
 from trainer.errors import TrainerError
 from trainer.packages import require_packages
 
@@ -36,7 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         if options.check_config:
-            require_packages(settings.load(options.config, options.set))
+            config = settings.load(options.config, options.set)
+            buckets(config.data)
+            require_packages(config)
             _ = [inject.parse(spec) for spec in options.inject]
             say(f"{options.config}: valid")
             return 0

@@ -115,3 +115,5 @@ def test_check_config_says_valid_and_touches_nothing(tmp_path):
     assert (done.returncode, done.stdout) == (0, "fast: valid\n")
     assert not (tmp_path / "never").exists()
     assert run_trainer(tmp_path / "never", "--check-config", "--inject", "nan").returncode == 78
+    buckets = ("--check-config", "--set", "data.short_buckets=[33]")
+    assert run_trainer(tmp_path / "never", *buckets).returncode == 78

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from trainer.config import Config, DataConfig, DraftConfig, TargetConfig
-from trainer.errors import ConfigInvalid
+from trainer.errors import ConfigInvalid, DataInvalid
 from trainer.loading import check_target
 
 pytest.importorskip("transformers")
@@ -43,3 +43,12 @@ def test_bytes_are_no_tokens_of_a_foreign_target_but_do_for_random_weights(forei
         check_target(stdlib)
     random = dataclasses.replace(stdlib.target, weights="random")
     assert check_target(dataclasses.replace(stdlib, target=random)) == 3
+
+
+def test_a_damaged_generation_config_is_named(foreign, tmp_path):
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(DataInvalid, match=r"target .*: generation_config\.json cannot be read: .*; give the"):
+        check_target(foreign)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [3]}')
+    with pytest.raises(ConfigInvalid, match="3 is eos_token_id"):
+        check_target(foreign)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trainer.config import TargetConfig
 
 SHAPES = Path(__file__).parent / "shapes"
+GENERATION = "generation_config.json"
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
@@ -23,8 +24,8 @@ def special_tokens(config: TargetConfig) -> list[tuple[str, int]]:
     directory = target_directory(config)
     tables = [config_table(directory)]
     tables += [table["text_config"] for table in tables if isinstance(table.get("text_config"), dict)]
-    if (directory / "generation_config.json").is_file():
-        tables.append(json.loads((directory / "generation_config.json").read_text()))
+    if (directory / GENERATION).is_file():
+        tables.append(_read_table(directory, directory / GENERATION))
     found: list[tuple[str, int]] = []
     for table in tables:
         for name in ("eos_token_id", "pad_token_id"):
@@ -55,16 +56,19 @@ def config_table(directory: Path) -> dict[str, Any]:
     Raises:
         DataInvalid: it is missing or not a JSON object.
     """
-    path = directory if directory.suffix == ".json" else directory / "config.json"
+    return _read_table(directory, directory if directory.suffix == ".json" else directory / "config.json")
+
+
+def _read_table(directory: Path, path: Path) -> dict[str, Any]:
     try:
         table = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise DataInvalid(
-            f"target {directory}: config.json cannot be read: {error}; give the directory of a causal "
+            f"target {directory}: {path.name} cannot be read: {error}; give the directory of a causal "
             "language model, or embedded"
         ) from error
     if not isinstance(table, dict):
-        raise DataInvalid(f"target {directory}: config.json is not an object; give a model's directory")
+        raise DataInvalid(f"target {directory}: {path.name} is not an object; give a model's directory")
     return table
 
 
