@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +65,30 @@ def test_a_rank_that_fails_by_itself_has_the_word_and_ends_those_stuck_in_a_rece
     assert "[rank2]: OverflowError: micro-batch" in log
     assert "[rank0]: rank 2 (target) failed first: OverflowError: micro-batch" in log
     assert log.count("Traceback") == 1
+
+
+STUCK_SHUTDOWN = """
+import atexit, ctypes, sys
+from trainer.parallel import failfast
+from trainer.parallel.topology import Topology
+failfast.EXIT_S = 1.0
+watch = failfast.FailFast(Topology(world_size=2, local_world_size=2, num_targets=2, num_drafters=2))
+watch.start()
+atexit.register(ctypes.PyDLL(None).sleep, 600)  # keeps the interpreter's lock, as a backend's end may
+assert watch.announce("broken", code=3, communication=False)
+print("announced", flush=True)
+"""
+
+
+def test_a_rank_whose_interpreter_hangs_in_its_end_is_ended_by_the_kernel(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK_SHUTDOWN],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TRAINER_STORE": str(tmp_path / "store")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "announced\n", done.stderr
+    assert done.returncode == -signal.SIGALRM

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 EXIT_S = 10.0
+ALARM_AFTER_S = 2
 ECHO_S = 2.0
 """How long a broken connection waits for the death that broke it."""
 RELAYED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
@@ -110,6 +111,9 @@ class FailFast:
         last_resort = threading.Timer(EXIT_S, os._exit, (code,))
         last_resort.daemon = True
         last_resort.start()
+        # And the kernel's: an interpreter that hangs in its own shutdown runs no thread of ours any more.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(int(EXIT_S) + ALARM_AFTER_S)
         return True
 
     def leave(self) -> None:
