@@ -120,12 +120,13 @@ class Loop:
 
     def _take_step(self) -> StepResult | None:
         """One step forward, or back to a checkpoint; None if no step was taken."""
-        if self.step in self.skips:
+        number = self.step + 1  # as people count, in the log, in metrics.jsonl and in skips.jsonl
+        if number in self.skips:
             self.step += 1
             return None
         result = self.stepper.gradients(self.step)
         judged = self.guard.judge(
-            self.step,
+            number,
             result.loss,
             result.grad_norm,
             finite=result.finite,
@@ -137,7 +138,7 @@ class Loop:
             return result
         self.stepper.drop()
         if self.job.config.guard.max_skips:
-            self.skips.record(self.step, judged.reason, loss=result.loss, grad_norm=result.grad_norm)
+            self.skips.record(number, judged.reason, loss=result.loss, grad_norm=result.grad_norm)
         if judged.verdict is Verdict.GIVE_UP:
             raise NonFinite(judged.line)
         if self.group.topology.is_leader:
