@@ -16,6 +16,7 @@ from trainer.errors import TrainerError
 from trainer.packages import require_packages
 
 USAGE_EXIT = 78
+INTERRUPTED_EXIT = 130
 COMMANDS = {
     "train": "one attempt, on every GPU it may use (the default)",
     "plan": "memory and disk that the worst step will take, without a GPU",
@@ -47,6 +48,9 @@ def main(argv: list[str] | None = None) -> int:
     except TrainerError as error:
         sys.stderr.write(f"trainer: {type(error).__name__}: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:  # the second Ctrl-C: at once, whatever that loses
+        sys.stderr.write("trainer: interrupted at once; resume goes back to the last checkpoint\n")
+        return INTERRUPTED_EXIT
 
 
 def _run(options: argparse.Namespace) -> int:

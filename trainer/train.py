@@ -11,7 +11,7 @@ from trainer.caching import open_cache
 from trainer.checkpoint import Checkpoints
 from trainer.clock import utc_now
 from trainer.compiling.caches import cache_dirs
-from trainer.console import say
+from trainer.console import say, warn
 from trainer.drafting import Drafting, begin_draft
 from trainer.environment import fingerprint, set_up_torch
 from trainer.errors import Interrupted
@@ -109,6 +109,8 @@ def _draft(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
         loop.guard.restore(state["guard"])
         job.heartbeat.resumed_from_step = loop.step
         say(f"resumed from step {loop.step}")
+        if loop.step > config.total_steps and job.topology.is_leader:
+            warn(f"the checkpoint is past total_steps, {config.total_steps}; nothing is left to train")
     try:
         loop.run()
         job.enter(Phase.EVAL, draft)

@@ -18,7 +18,10 @@ def test_an_exclamation_mark_means_every_attempt():
     assert parse("nan@3!").always
 
 
-@pytest.mark.parametrize("spec", ["nan", "nan@", "nan@0", "nan@-1", "nan@x", "@3", "nan@3?", "nan@3:", "nan@3:x", "nan@dinner", "nan@3\n"])
+@pytest.mark.parametrize(
+    "spec",
+    ["nan", "nan@", "nan@0", "nan@-1", "nan@x", "@3", "nan@3?", "nan@3:", "nan@3:x", "nan@dinner", "nan@3\n"],
+)
 def test_another_form_is_refused_with_the_form(spec):
     with pytest.raises(ConfigInvalid, match=r"CLASS@STEP"):
         parse(spec)
