@@ -29,6 +29,7 @@ def test_a_heartbeat_has_every_key_of_the_contract(heartbeat, tmp_path):
     value = read(tmp_path / "heartbeat.json")
     assert set(value) == {
         *("schema", "phase", "step", "total_steps", "loss", "tokens_per_s", "step_s", "recompiles"),
+        *("skipped_steps", "rollbacks"),
         *("peak_memory_bytes", "resumed_from_step", "checkpoint_step", "pid", "at"),
     }
     assert (value["schema"], value["phase"], value["step"]) == (1, "compile", 0)
