@@ -3,6 +3,7 @@ import fcntl
 import json
 import multiprocessing
 import random
+import re
 import shutil
 import subprocess
 import threading
@@ -418,6 +419,8 @@ def test_more_and_fewer_ranks_resume_what_two_saved(tmp_path):
 def test_drafters_beside_a_target_agree_on_what_is_resumed_and_on_what_went_wrong(tmp_path):
     run_ranks(tmp_path, tiny.save_beside_a_target, [(rank, tmp_path) for rank in range(3)])
     told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (1, 2)]
+    for each in told:  # each looks at the disk for itself, which others fill meanwhile
+        each["words"] = re.sub(r"[\d,]+ are free", "so much is free", each["words"])
     assert told[0] == told[1]
     assert (told[0]["resumed"], told[0]["begun"], told[0]["newest"]) == (1, True, 4)
     assert told[0]["errno"] == errno.EFBIG
