@@ -13,7 +13,7 @@ from trainer.sampling import accept, probabilities, sample_speculatively
 
 pytestmark = pytest.mark.torch
 
-VOCABULARY, DRAWS, TEMPERATURE = 4, 8_000, 0.7
+VOCABULARY, DRAWS, TEMPERATURE = 4, 12_000, 0.7
 LIMIT = 55.0  # of chi-square with 15 degrees of freedom: passed by chance once in 600,000
 
 
