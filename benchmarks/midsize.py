@@ -20,10 +20,10 @@ import torch
 
 from trainer import settings
 from trainer.data.dataset import open_data
+from trainer.decoding.speed import measure_speed
 from trainer.drafting import Drafting
 from trainer.exported import load_export
 from trainer.plan.dims import target_parameters
-from trainer.speed import measure_speed
 from trainer.target.load import load_target
 
 TARGET = (

@@ -63,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
         from trainer.planning import plan
 
         return plan(config, as_json=options.json)
-    from trainer.evaluating import evaluate_export
+    from trainer.evaluation.finished import evaluate_export
 
     return evaluate_export(config, options)
 

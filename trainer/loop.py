@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from trainer.checkpoint import Checkpoints
     from trainer.compiling.warmup import WarmUp
-    from trainer.evaluation import Evaluator
+    from trainer.evaluation.evaluators import Evaluator
     from trainer.guard import Guard
     from trainer.job import Job
     from trainer.model import DraftModel

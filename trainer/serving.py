@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainer.compiling.caches import cache_dirs
 from trainer.drafting import Drafting
-from trainer.evaluation import evaluate_here
+from trainer.evaluation.evaluators import evaluate_here
 from trainer.heartbeat import Phase
 from trainer.model import DraftModel
 from trainer.parallel.transport import Server

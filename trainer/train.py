@@ -15,7 +15,7 @@ from trainer.console import say, warn
 from trainer.drafting import Drafting, begin_draft
 from trainer.environment import fingerprint, set_up_torch
 from trainer.errors import Interrupted
-from trainer.evaluation import FINAL, Evaluator, LocalEvaluator, RemoteEvaluator
+from trainer.evaluation.evaluators import FINAL, Evaluator, LocalEvaluator, RemoteEvaluator
 from trainer.export import export
 from trainer.files import write_json
 from trainer.guard import Guard

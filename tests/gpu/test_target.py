@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tests.torch.decoding_parts import document, make_drafting, make_target
-from trainer.acceptance import by_draft_sessions, verify_in_sessions, verify_masked
 from trainer.batch import pack
 from trainer.blocks import spread_anchors
 from trainer.config import TargetConfig
-from trainer.decode import decode_alone, decode_speculatively, require_same
-from trainer.draftsession import DraftSession, in_compute_type, propose_by_drafter
-from trainer.speed import measure_speed
+from trainer.decoding.draftsession import DraftSession, in_compute_type, propose_by_drafter
+from trainer.decoding.greedy import decode_alone, decode_speculatively, require_same
+from trainer.decoding.speed import measure_speed
+from trainer.evaluation.acceptance import by_draft_sessions, verify_in_sessions, verify_masked
 from trainer.target.api import TargetShape
 from trainer.target.load import load_target, load_vocabulary
 from trainer.target.own import TargetModel, frozen

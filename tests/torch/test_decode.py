@@ -6,7 +6,8 @@ import torch
 from tests.torch.decoding_parts import BLOCK, document, make_drafting, make_target
 from trainer.batch import pack
 from trainer.blocks import Anchors
-from trainer.decode import (
+from trainer.decoding.draftsession import DraftSession, in_compute_type, propose_by_drafter
+from trainer.decoding.greedy import (
     Decoded,
     Proposal,
     decode_alone,
@@ -14,9 +15,8 @@ from trainer.decode import (
     lookup,
     require_same,
 )
-from trainer.draftsession import DraftSession, in_compute_type, propose_by_drafter
+from trainer.decoding.speed import measure_speed
 from trainer.errors import DecodeMismatch
-from trainer.speed import measure_speed
 
 pytestmark = pytest.mark.torch
 

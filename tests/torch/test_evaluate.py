@@ -4,8 +4,14 @@ import pytest
 import torch
 
 from tests.torch.decoding_parts import BLOCK, document, make_drafting, make_target, packed
-from trainer import acceptance
-from trainer.acceptance import (
+from trainer.batch import pack
+from trainer.blocks import spread_anchors
+from trainer.config import EvalConfig
+from trainer.decoding.draftsession import plain_draft
+from trainer.decoding.greedy import decode_alone
+from trainer.errors import DataInvalid, DecodeMismatch
+from trainer.evaluation import acceptance
+from trainer.evaluation.acceptance import (
     Acceptance,
     by_draft_sessions,
     by_drafter,
@@ -14,14 +20,8 @@ from trainer.acceptance import (
     verify_in_sessions,
     verify_masked,
 )
-from trainer.batch import pack
-from trainer.blocks import spread_anchors
-from trainer.config import EvalConfig
-from trainer.decode import decode_alone
-from trainer.decoding import Decoding
-from trainer.draftsession import plain_draft
-from trainer.errors import DataInvalid, DecodeMismatch
-from trainer.evaluate import evaluate, evaluate_finished, read_finished, teacher_forced_drafter
+from trainer.evaluation.continuations import Decoding
+from trainer.evaluation.figures import evaluate, evaluate_finished, read_finished, teacher_forced_drafter
 from trainer.export import export
 
 pytestmark = pytest.mark.torch

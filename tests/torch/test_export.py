@@ -8,7 +8,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.torch.decoding_parts import BLOCK, MASK, document, make_drafting, make_target
-from trainer.draftsession import DraftSession, plain_draft
+from trainer.decoding.draftsession import DraftSession, plain_draft
 from trainer.errors import DataInvalid
 from trainer.export import ExportError, draft_config, export, require_published
 from trainer.exported import load_export, published_tensors

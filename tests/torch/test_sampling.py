@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.torch.decoding_parts import document, make_drafting, make_target
-from trainer import sampling
-from trainer.decode import Proposal
-from trainer.draftsession import DraftSession, sample_by_drafter
-from trainer.sampling import accept, probabilities, sample_speculatively
+from trainer.decoding import sampling
+from trainer.decoding.draftsession import DraftSession, sample_by_drafter
+from trainer.decoding.greedy import Proposal
+from trainer.decoding.sampling import accept, probabilities, sample_speculatively
 
 pytestmark = pytest.mark.torch
 

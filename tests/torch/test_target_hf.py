@@ -8,7 +8,8 @@ import transformers
 
 from trainer.batch import Document, pack
 from trainer.config import Config, DraftConfig, TargetConfig
-from trainer.decode import (
+from trainer.decoding.draftsession import propose_by_drafter
+from trainer.decoding.greedy import (
     Proposal,
     decode_alone,
     decode_speculatively,
@@ -16,7 +17,6 @@ from trainer.decode import (
     require_same,
 )
 from trainer.drafting import Drafting, begin_draft
-from trainer.draftsession import propose_by_drafter
 from trainer.errors import ConfigInvalid, DataInvalid
 from trainer.model import draft_shape
 from trainer.target.hf import HfTarget

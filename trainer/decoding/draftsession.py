@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from trainer.decode import Proposal
+from trainer.decoding.greedy import Proposal
 from trainer.layers import rope_table
 from trainer.model import DraftLayer, DraftModel
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainer.decode import Propose
+    from trainer.decoding.greedy import Propose
     from trainer.drafting import Drafting
 
 Rope = tuple["Tensor", "Tensor"]

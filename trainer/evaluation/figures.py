@@ -10,7 +10,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from trainer.acceptance import (
+from trainer.decoding.draftsession import plain_draft
+from trainer.drafting import Drafting, begin_draft
+from trainer.errors import DataInvalid
+from trainer.evaluation.acceptance import (
     LOOKUP_SIZE,
     Acceptance,
     by_draft_sessions,
@@ -18,10 +21,7 @@ from trainer.acceptance import (
     by_lookup,
     teacher_forced,
 )
-from trainer.decoding import DISTINCT_SIZE, Decoding
-from trainer.drafting import Drafting, begin_draft
-from trainer.draftsession import plain_draft
-from trainer.errors import DataInvalid
+from trainer.evaluation.continuations import DISTINCT_SIZE, Decoding
 from trainer.exported import load_export
 
 if TYPE_CHECKING:

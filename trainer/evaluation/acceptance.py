@@ -17,8 +17,8 @@ import torch
 
 from trainer.blocks import Anchors, spread_anchors
 from trainer.data.buckets import bucket_of
-from trainer.decode import lookup
-from trainer.draftsession import DraftSession
+from trainer.decoding.draftsession import DraftSession
+from trainer.decoding.greedy import lookup
 from trainer.loss import accepted_lengths
 from trainer.masks import MaskRule, dense_mask
 from trainer.target.own import TargetModel

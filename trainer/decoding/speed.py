@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.decode import Decoded, decode_alone, decode_speculatively
-from trainer.draftsession import in_compute_type, propose_by_drafter
+from trainer.decoding.draftsession import in_compute_type, propose_by_drafter
+from trainer.decoding.greedy import Decoded, decode_alone, decode_speculatively
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

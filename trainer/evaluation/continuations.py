@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trainer.acceptance import LOOKUP_SIZE
-from trainer.decode import decode_alone, decode_speculatively, propose_by_lookup, require_same
-from trainer.draftsession import propose_by_drafter, sample_by_drafter
-from trainer.sampling import sample_speculatively
+from trainer.decoding.draftsession import propose_by_drafter, sample_by_drafter
+from trainer.decoding.greedy import decode_alone, decode_speculatively, propose_by_lookup, require_same
+from trainer.decoding.sampling import sample_speculatively
+from trainer.evaluation.acceptance import LOOKUP_SIZE
 from trainer.seeds import generator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trainer.data.dataset import HeldOut
-    from trainer.decode import Decoded, Propose
+    from trainer.decoding.greedy import Decoded, Propose
     from trainer.drafting import Drafting
     from trainer.target.api import Target, TargetShape
 

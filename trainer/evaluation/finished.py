@@ -13,7 +13,7 @@ from trainer.console import say
 from trainer.data.dataset import open_data
 from trainer.environment import set_up_torch
 from trainer.errors import ConfigInvalid
-from trainer.evaluate import evaluate_finished, read_finished
+from trainer.evaluation.figures import evaluate_finished, read_finished
 from trainer.loading import check_target, choose_machine
 from trainer.target.load import load_target
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import argparse
 
     from trainer.config import Config
-    from trainer.evaluate import Evaluation
+    from trainer.evaluation.figures import Evaluation
 
 SCHEMA = 1
 MAX_PROMPTS = 1 << 16  # as of eval.prompts

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.decode import Decoded
+from trainer.decoding.greedy import Decoded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from trainer.decode import Propose
+    from trainer.decoding.greedy import Propose
     from trainer.target.api import Target
 
 

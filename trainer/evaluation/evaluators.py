@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainer.compiling.warmup import allowing_compile
 from trainer.errors import Interrupted
-from trainer.evaluate import evaluate, teacher_forced_drafter
+from trainer.evaluation.figures import evaluate, teacher_forced_drafter
 from trainer.model import DraftModel
 from trainer.parallel.wrap import full_state, unwrap
 from trainer.target.load import load_target
