@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -114,7 +115,10 @@ def _draft(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
     try:
         loop.run()
         job.enter(Phase.EVAL, draft)
-        _finish(job, loaded, drafting, evaluator(FINAL), loop)
+        begun = time.monotonic()
+        told = evaluator(FINAL)
+        say(f"evaluated in {time.monotonic() - begun:.1f} s")
+        _finish(job, loaded, drafting, told, loop)
     except Interrupted:
         _release(remote)
         raise
