@@ -145,7 +145,9 @@ class Loop:
             warn(judged.line)
         heartbeat = self.job.heartbeat
         heartbeat.skipped_steps, heartbeat.rollbacks = self.guard.skipped_steps, self.guard.rollbacks
-        if judged.verdict is Verdict.SKIP:
+        # What made the very last step not finite may be in the weights, and no later step would show it.
+        is_end = number == self.job.config.total_steps and not result.finite and self.checkpoints.begun()
+        if judged.verdict is Verdict.SKIP and not is_end:
             self.step += 1
         else:
             self._roll_back()
