@@ -11,10 +11,10 @@ TORCH_INDEX ?=
 DEMO ?= full
 export VENV PYTHON TORCH TORCH_INDEX
 
-.PHONY: demo test lab bench lint clean help
+.PHONY: demo test slow lab bench lint clean help
 
 help:
-	@sed -n '1,4s/^# //p' Makefile; echo; echo "targets: demo test lab bench lint clean"
+	@sed -n '1,4s/^# //p' Makefile; echo; echo "targets: demo test slow lab bench lint clean"
 
 demo:
 	@scripts/setup.sh demo
@@ -23,6 +23,10 @@ demo:
 test:
 	@scripts/setup.sh test
 	@scripts/gates.sh
+
+slow:
+	@scripts/setup.sh test
+	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile -m slow
 
 lint:
 	@scripts/setup.sh dev

@@ -17,6 +17,9 @@ NEEDED = {
 MISSING = [] if os.environ.get("CI") == "true" else [name for name in NEEDED if find_spec(name) is None]
 collect_ignore = [path for name in MISSING for path in NEEDED[name]]
 
+# A pool of compiling processes costs more than it saves here, and outlives the test that began it.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
+
 # Whole files go to one worker, so the longest begin first: at the end none is waited for alone.
 LONGEST_FIRST = (
     "test_main_job", "test_jobs", "test_killgrid", "test_compile_processes", "test_nodes", "test_take",

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,7 +113,8 @@ class ThrowawaySshd:
     def kill_connections(self) -> None:
         """Drop every live connection."""
         for pid in self.children():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended by itself meanwhile
+                os.kill(pid, signal.SIGKILL)
 
     def target(self, **changes: object) -> Target:
         """Return the target of this server; `changes` are the host's."""

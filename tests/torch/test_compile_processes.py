@@ -85,6 +85,7 @@ def test_a_twin_s_graphs_serve_layers_under(kind, world, tmp_path):
         assert code == 0, error
 
 
+@pytest.mark.slow
 def test_a_twin_that_is_no_twin_does_not_serve_fsdp(tmp_path):
     for code, error in wrapped(tmp_path, "fsdp", "plain twin", 1):
         assert code != 0

@@ -82,12 +82,14 @@ def test_three_drafters_resume_bit_for_bit_and_whoever_runs_the_target(tmp_path,
     assert read(run / "attempts/2/heartbeat.json")["resumed_from_step"] == 3
 
 
+@pytest.mark.slow
 def test_three_drafters_go_on_as_one(tmp_path, ended, alone):
     run = Path(shutil.copytree(ended, tmp_path / "run"))
     assert close(finished(run, job(0, 1)).losses, alone.losses)
     assert read(run / "attempts/2/heartbeat.json")["resumed_from_step"] == 3
 
 
+@pytest.mark.slow
 def test_one_drafter_goes_on_as_two(tmp_path, alone):
     assert finish(tmp_path, job(0, 1), "--inject", "exit@6") == 3, log(tmp_path)
     assert close(finished(tmp_path, job(0, 2)).losses, alone.losses)

@@ -32,6 +32,7 @@ def test_losses_are_those_of_one_node(tmp_path):
     assert read(run / "attempts/1/heartbeat.json")["phase"] == "done"
 
 
+@pytest.mark.slow
 def test_a_death_on_one_node_ends_both_and_by_hand_the_next_launch_resumes(tmp_path):
     assert finish(tmp_path / "one", PAIR) == 0, log(tmp_path / "one")
     run = tmp_path / "two"

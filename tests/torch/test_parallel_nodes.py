@@ -63,6 +63,7 @@ def test_a_rank_alone_on_its_node_is_named_too(tmp_path):
             agent.wait()
 
 
+@pytest.mark.slow
 def test_a_stop_asked_of_one_node_ends_both_gracefully(tmp_path):
     agents = ranklab.torchrun("loop", tmp_path, targets=1, nodes=2, each=1)
     try:

@@ -13,7 +13,7 @@ from trainer.decoding.sampling import accept, probabilities, sample_speculativel
 
 pytestmark = pytest.mark.torch
 
-VOCABULARY, DRAWS, TEMPERATURE = 4, 12_000, 0.7
+VOCABULARY, DRAWS, TEMPERATURE = 4, 4_000, 0.7
 LIMIT = 55.0  # of chi-square with 15 degrees of freedom: passed by chance once in 600,000
 
 
@@ -77,7 +77,7 @@ def exact_pairs(model, draws=DRAWS) -> torch.Tensor:
 def test_speculation_draws_pairs_as_the_target_does():
     model: Any = Markov()
     counts, expected = drawn_by_speculation(model), exact_pairs(model)
-    assert expected.min() > 20
+    assert expected.min() > 5  # as the statistic needs
     assert chi_square(counts, expected) < LIMIT
     assert chi_square(counts.sum(1), expected.sum(1)) < 30  # 3 degrees of freedom
 
