@@ -132,7 +132,8 @@ def test_a_relaunch_shows_the_difference_and_asks(cli, lab):
 
 
 def test_a_slip_in_a_change_does_not_stop_the_living_run(cli, lab):
-    cli.launch("--run", "r1", "--python", str(lab.torch_python), "--config", "fast", timeout=240)
+    words = ("--config", "fast", "--set", "total_steps=100000")  # still running when the last word is said
+    cli.launch("--run", "r1", "--python", str(lab.torch_python), *words, timeout=240)
     for change in (
         ("--set", "optim.nosuch=1"),
         ("--set", "nosuch"),

@@ -99,6 +99,7 @@ VERBS = (
 )
 
 
+@pytest.mark.slow
 def test_no_verb_lets_a_control_sequence_through(cli, lab):
     launch_hostile(cli, "r1")
     for verb in VERBS:

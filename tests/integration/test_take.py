@@ -230,6 +230,7 @@ def environment(folder: Path, attempt: int, **fields: Any) -> None:
     path.write_text(json.dumps({**base, **fields}))
 
 
+@pytest.mark.slow
 def test_diff_tells_what_changed_since_the_attempt_that_worked(cli, lab):
     launch_standin(cli, "r1", "--steps", "20", "--step-s", "0", "--crash-at", "7", "--crash-attempts", "1")
     wait_for_state(cli, "r1", "dead")

@@ -127,6 +127,7 @@ def cached(run_dir: Path, host: str) -> tuple[list[float], list[str]]:
 
 
 @needs_cpp
+@pytest.mark.slow
 def test_a_second_process_loads_what_the_first_compiled_and_a_third_what_was_saved(tmp_path):
     (hits, misses, _), lines = cached(tmp_path, "one")
     assert (hits, misses > 0) == (0, True)

@@ -211,10 +211,10 @@ def test_a_changed_token_is_an_error_where_decoding_is_exact_and_a_share_where_i
         decoded = decode_alone(*args, **kwargs)
         return dataclasses.replace(decoded, tokens=[(token + 1) % 256 for token in decoded.tokens])
 
-    monkeypatch.setattr("trainer.decoding.decode_alone", wrong)
+    monkeypatch.setattr("trainer.evaluation.continuations.decode_alone", wrong)
     with pytest.raises(DecodeMismatch):
         Decoding(drafting, target, HeldOut(), Beats()).figures()
-    monkeypatch.setattr("trainer.decoding.EXACT_LIMIT_BYTES", 0)
+    monkeypatch.setattr("trainer.evaluation.continuations.EXACT_LIMIT_BYTES", 0)
     told = Decoding(drafting, target, HeldOut(), Beats()).figures()
     assert not told["exact"]
     assert told["same_tokens"] == 0.0
