@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tarfile
@@ -10,13 +9,13 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from orchestrator.guest import files, paths
+from orchestrator.guest.receive import drain, receive
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
     from orchestrator import wire
     from orchestrator.guest.link import Lines, Link
 
-PIECE_BYTES = 1 << 18
 MAX_BYTES = 256 << 20
 # What a source tree unpacks to, and some room.
 SPACE_FACTOR = 6
@@ -39,15 +38,10 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         if not isinstance(size, int) or not 0 < size <= MAX_BYTES:
             raise Refusal("bad_request", f"size: {size!r} must be 1 to {MAX_BYTES} bytes")
         if is_there:
-            _drain(link.lines, size)
+            drain(link.lines, size)
         else:
             _install(final, link.lines, size)
     link.send("installed", {"path": str(final), "already": is_there})
-
-
-def _drain(lines: Lines, size: int) -> None:
-    while size > 0 and (piece := lines.raw(min(PIECE_BYTES, size))):
-        size -= len(piece)
 
 
 def _install(final: Path, lines: Lines, size: int) -> None:
@@ -58,7 +52,7 @@ def _install(final: Path, lines: Lines, size: int) -> None:
     archive = final.parent / f".{final.name}.{os.getpid()}.tar.gz"
     tree = archive.with_suffix("").with_suffix(".tree")
     try:
-        _receive(archive, lines, size, final.name)
+        receive(archive, lines, size, final.name, "the archive")
         tree.mkdir()
         _unpack(archive, tree)
         (tree / COMPLETE).touch()
@@ -66,22 +60,6 @@ def _install(final: Path, lines: Lines, size: int) -> None:
     finally:
         archive.unlink(missing_ok=True)
         shutil.rmtree(tree, ignore_errors=True)
-
-
-def _receive(archive: Path, lines: Lines, size: int, sha256: str) -> None:
-    digest = hashlib.sha256()
-    left = size
-    with archive.open("wb") as file:
-        while left > 0 and (piece := lines.raw(min(PIECE_BYTES, left))):
-            digest.update(piece)
-            file.write(piece)
-            left -= len(piece)
-    if left > 0:
-        raise Refusal("checksum", f"the archive ended after {size - left} of {size} bytes", "send it again")
-    if digest.hexdigest() != sha256:
-        raise Refusal(
-            "checksum", f"the archive's sha256 is {digest.hexdigest()}, not {sha256}", "send it again"
-        )
 
 
 def _unpack(archive: Path, tree: Path) -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.guest import asked, files, inside, paths
+from orchestrator.guest.receive import PIECE_BYTES, drain, receive
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
     from orchestrator import wire
     from orchestrator.guest.link import Lines, Link
 
-PIECE_BYTES = 1 << 18
 MAX_BYTES = 64 << 30
 SPACE_BYTES = 64 << 20
 # Nothing else may be written by a request: what lies there is the trainer's to load or to leave.
@@ -38,15 +38,10 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     is_there = final.is_file() and _sha256(final) == sha256
     if not request.get("check"):
         if is_there:
-            _drain(link.lines, size)
+            drain(link.lines, size)
         else:
             _put(final, link.lines, size, sha256)
     link.send("pushed", {"path": relative, "already": is_there})
-
-
-def _drain(lines: Lines, size: int) -> None:
-    while size > 0 and (piece := lines.raw(min(PIECE_BYTES, size))):
-        size -= len(piece)
 
 
 def _put(final: Path, lines: Lines, size: int, sha256: str) -> None:
@@ -58,7 +53,7 @@ def _put(final: Path, lines: Lines, size: int, sha256: str) -> None:
     final.parent.mkdir(parents=True, exist_ok=True)
     temp = final.with_name(f".{final.name}.{os.getpid()}")
     try:
-        _receive(temp, lines, size, sha256)
+        receive(temp, lines, size, sha256, temp.name)
         temp.replace(final)
     except BaseException:
         temp.unlink(missing_ok=True)
@@ -67,26 +62,6 @@ def _put(final: Path, lines: Lines, size: int, sha256: str) -> None:
                 folder.rmdir()
         raise
     files.sync_directory(final.parent)
-
-
-def _receive(temp: Path, lines: Lines, size: int, sha256: str) -> None:
-    digest = hashlib.sha256()
-    left = size
-    with temp.open("wb") as file:
-        while left > 0 and (piece := lines.raw(min(PIECE_BYTES, left))):
-            digest.update(piece)
-            file.write(piece)
-            left -= len(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    if left > 0:
-        raise Refusal(
-            "checksum", f"{temp.name}: it ended after {size - left} of {size} bytes", "send it again"
-        )
-    if digest.hexdigest() != sha256:
-        raise Refusal(
-            "checksum", f"{temp.name}: its sha256 is {digest.hexdigest()}, not {sha256}", "send it again"
-        )
 
 
 def _sha256(path: Path) -> str:
