@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from tests.shapes import QWEN3_8B
 from trainer.batch import Batch, Document, pack
 from trainer.compiling.warmup import compiled, forbid_recompiles, num_graphs
 from trainer.config import Config, DataConfig, DraftConfig, LossConfig, ParallelConfig, TargetConfig
@@ -28,23 +29,11 @@ from trainer.drafting import Drafting, begin_draft
 from trainer.model import DraftLayer, DraftModel, draft_shape, use_layer_call
 from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate
 from trainer.plan import forecast, useful_flops
-from trainer.target.api import Observation, TargetShape
+from trainer.target.api import Observation
 
 if TYPE_CHECKING:
     from trainer.target.api import Vocabulary
 
-QWEN3_8B = TargetShape(
-    vocab_size=151936,
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_hidden_layers=36,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    rms_norm_eps=1e-6,
-    rope_theta=1e6,
-    max_position_embeddings=40960,
-)
 GIB = 1 << 30
 
 

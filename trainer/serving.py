@@ -16,14 +16,15 @@ if TYPE_CHECKING:
     from trainer.job import Job
     from trainer.loading import Loaded
     from trainer.parallel.group import Group
+    from trainer.parallel.schedule import Schedule
     from trainer.target.api import Observation
 
 
-def serve(job: Job, group: Group, loaded: Loaded) -> None:
+def serve(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
     """Answer the drafters until all of them have said good-bye."""
     config, target = job.config, loaded.target
     assert target is not None
-    machine, per_step = loaded.machine, config.optim.micro_batches or job.topology.num_drafters
+    machine = loaded.machine
     drafting: Drafting | None = None
     state = {}
     if job.topology.target_index == 0:
@@ -37,7 +38,7 @@ def serve(job: Job, group: Group, loaded: Loaded) -> None:
     job.enter(Phase.TRAIN)
 
     def make(index: int) -> Observation:
-        job.before_step(index // per_step + 1, None)
+        job.before_step(index // schedule.per_step + 1, None)
         batch = loaded.data.train.micro_batch(index).to(machine.device)
         return target.observe(batch, loaded.shape.target_layer_ids, last=config.loss.labels == "target")
 
@@ -45,6 +46,6 @@ def serve(job: Job, group: Group, loaded: Loaded) -> None:
 
     def evaluate(step: int) -> dict[str, Any]:
         assert drafting is not None
-        return evaluate_here(job, loaded, drafting, target, step, server.beat, compile_more=False)
+        return evaluate_here(loaded, drafting, target, step, server.beat, compile_more=False)
 
     server.serve(make, evaluate, state)

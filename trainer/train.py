@@ -58,7 +58,7 @@ def run(job: Job) -> None:
         if job.topology.is_drafter:
             _draft(job, group, schedule, loaded)
         else:
-            serve(job, group, loaded)
+            serve(job, group, schedule, loaded)
     except Interrupted:
         group.barrier()  # all ranks end well together, and none takes another's end for a failure
         group.close()
@@ -171,7 +171,7 @@ def _sources(
 
         remote = Remote(group, schedule, layout, loaded.machine.dtype)
         source = RemoteSource(train, remote, device)
-        return source, RemoteEvaluator(job, group, remote, drafting.draft, source.discard), remote
+        return source, RemoteEvaluator(job, group, remote, drafting.draft), remote
     evaluator = LocalEvaluator(job, group, loaded, drafting)
     if job.topology.placement == "cached":
         count = min(train.per_epoch(0), job.config.total_steps * schedule.per_step)

@@ -7,13 +7,13 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from tests.shapes import QWEN3_8B as QWEN3_8B_TARGET
 from tests.torch.decoding_parts import BLOCK, MASK, document, make_drafting, make_target
 from trainer.decoding.draftsession import DraftSession, plain_draft
 from trainer.errors import DataInvalid
 from trainer.export import ExportError, draft_config, export, require_published
 from trainer.exported import load_export, published_tensors
 from trainer.model import DraftModel, DraftShape
-from trainer.target.api import TargetShape
 
 pytestmark = pytest.mark.torch
 
@@ -29,18 +29,6 @@ QWEN3_8B = DraftShape(
     block_size=16,
     target_layer_ids=(1, 9, 17, 25, 33),
     num_target_layers=36,
-)
-QWEN3_8B_TARGET = TargetShape(
-    vocab_size=151936,
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_hidden_layers=36,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    rms_norm_eps=1e-6,
-    rope_theta=1e6,
-    max_position_embeddings=40960,
 )
 SLIDING = dataclasses.replace(QWEN3_8B, sliding_layers=4, sliding_window=2048)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol
 
+from torch.distributed.fsdp import FSDPModule
+
 from trainer.compiling.warmup import allowing_compile
 from trainer.errors import Interrupted
 from trainer.evaluation.figures import evaluate, teacher_forced_drafter
@@ -37,7 +39,6 @@ class Evaluator(Protocol):
 
 
 def evaluate_here(
-    job: Job,
     loaded: Loaded,
     drafting: Drafting,
     target: Target,
@@ -47,7 +48,7 @@ def evaluate_here(
     compile_more: bool,
 ) -> dict[str, Any]:
     """Evaluate in this process. `compile_more`: the drafter is not the one that warm-up saw."""
-    held_out, data = loaded.data.held_out, job.config.data
+    held_out, data = loaded.data.held_out, drafting.config.data
 
     def measured() -> dict[str, Any]:
         if step == FINAL:
@@ -73,7 +74,7 @@ class LocalEvaluator:
         """On the leader the figures, elsewhere nothing."""
         drafting, inside = self._drafting, unwrap(self._drafting.draft)
         whole: DraftModel | None = None
-        if _is_sharded(inside):
+        if isinstance(inside, FSDPModule):
             whole = _whole(drafting, inside)
         told: dict[str, Any] = {}
         if self._group.topology.is_leader:
@@ -82,7 +83,6 @@ class LocalEvaluator:
                 self._loaded.target = load_target(self._job.config.target, machine.device, machine.dtype)
             own = dataclasses.replace(drafting, draft=whole or inside)
             told = evaluate_here(
-                self._job,
                 self._loaded,
                 own,
                 self._loaded.target,
@@ -103,27 +103,18 @@ class LocalEvaluator:
 class RemoteEvaluator:
     """`split`: the leader sends the weights to a rank that has the target."""
 
-    def __init__(
-        self, job: Job, group: Group, remote: Remote, wrapped: nn.Module, discard: Callable[[], None]
-    ) -> None:
-        self._job, self._group, self._remote = job, group, remote
-        self._wrapped, self._discard = wrapped, discard
+    def __init__(self, job: Job, group: Group, remote: Remote, wrapped: nn.Module) -> None:
+        self._job, self._group, self._remote, self._wrapped = job, group, remote, wrapped
 
     def __call__(self, step: int) -> dict[str, Any]:
         """On the leader the figures, elsewhere nothing."""
-        self._discard()
+        self._remote.discard()
         state = full_state(self._wrapped)
         told: dict[str, Any] = {}
         if self._group.topology.is_leader:
             told = self._remote.evaluate(step, state, self._job.alive)
         self._group.drafters_barrier()
         return told
-
-
-def _is_sharded(draft: nn.Module) -> bool:
-    from torch.distributed.fsdp import FSDPModule
-
-    return isinstance(draft, FSDPModule)
 
 
 def _whole(drafting: Drafting, sharded: nn.Module) -> DraftModel:

@@ -17,6 +17,8 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.plan import shares_out
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -25,19 +27,8 @@ if TYPE_CHECKING:
     from trainer.config import ParallelConfig
     from trainer.parallel.group import Group
 
-BYTES_A_PARAMETER = 16
-"""float32 weight, gradient and AdamW's two moments."""
-REPLICA_SHARE = 0.5
 ONE_A_BUCKET_MB = 1 / (1 << 20)
 """Less than any gradient: each has a bucket of its own, after DDP's first step (`_reduce_each`)."""
-
-
-def shard_mode(num_parameters: int, memory_bytes: int | None, config: ParallelConfig) -> str:
-    """`replicate` or `full`: `auto` shares out what as a replica would fill over half of the memory."""
-    if config.shard != "auto":
-        return config.shard
-    is_large = memory_bytes is not None and num_parameters * BYTES_A_PARAMETER > REPLICA_SHARE * memory_bytes
-    return "full" if is_large else "replicate"
 
 
 def wrap(draft: nn.Module, group: Group, config: ParallelConfig, compute_dtype: torch.dtype) -> nn.Module:
@@ -49,7 +40,7 @@ def wrap(draft: nn.Module, group: Group, config: ParallelConfig, compute_dtype: 
     if group.drafters is None or group.topology.num_drafters == 1:
         return draft
     memory = _memory(group.device)
-    if shard_mode(sum(p.numel() for p in draft.parameters()), memory, config) == "replicate":
+    if not shares_out(config, sum(p.numel() for p in draft.parameters()), memory):
         wrapped = DistributedDataParallel(
             draft,
             device_ids=[group.device] if group.device.type == "cuda" else None,
@@ -119,5 +110,5 @@ def _whole(tensor: Tensor) -> Tensor:
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def _memory(device: torch.device) -> int | None:
-    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else None
+def _memory(device: torch.device) -> int:
+    return torch.cuda.mem_get_info(device)[1] if device.type == "cuda" else 0

@@ -2,7 +2,17 @@
 
 from trainer.plan.fit import require_fit
 from trainer.plan.flops import Flops, useful_flops
-from trainer.plan.memory import forecast, shards
+from trainer.plan.memory import forecast, shards, shares_out
 from trainer.plan.result import Forecast, Item, Rank
 
-__all__ = ["Flops", "Forecast", "Item", "Rank", "forecast", "require_fit", "shards", "useful_flops"]
+__all__ = [
+    "Flops",
+    "Forecast",
+    "Item",
+    "Rank",
+    "forecast",
+    "require_fit",
+    "shards",
+    "shares_out",
+    "useful_flops",
+]

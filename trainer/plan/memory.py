@@ -24,7 +24,7 @@ from trainer.plan.result import GIB, Forecast, Item, Rank
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from trainer.config import Config
+    from trainer.config import Config, ParallelConfig
     from trainer.target.api import TargetShape
 
 CONTEXT_BYTES = GIB
@@ -85,14 +85,19 @@ def forecast(
 
 
 def shards(config: Config, dims: Dims, drafters: int, memory_bytes: int) -> bool:
-    """Whether drafters share weights and optimizer state out: FSDP2 rather than DDP.
+    """Whether these drafters share weights and optimizer state out."""
+    return drafters > 1 and shares_out(config.parallel, draft_parameters(dims), memory_bytes)
 
-    `auto` does where a replica's parameters, gradients and moments fill more than half of the memory.
+
+def shares_out(config: ParallelConfig, num_parameters: int, memory_bytes: int) -> bool:
+    """FSDP2 rather than DDP, for a drafter of so many parameters on several ranks.
+
+    `auto` does where a replica's parameters, gradients and moments fill more than half of the memory; 0 is
+    memory that is not known.
     """
-    if drafters == 1 or config.parallel.shard == "replicate":
-        return False
-    replica = 4 * FLOAT32 * draft_parameters(dims)
-    return config.parallel.shard == "full" or 0 < memory_bytes < 2 * replica
+    if config.shard != "auto":
+        return config.shard == "full"
+    return 0 < memory_bytes < 2 * 4 * FLOAT32 * num_parameters
 
 
 def _most(role: str, resident: Iterable[Item], moments: dict[str, list[Item]]) -> Rank:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.shapes import QWEN3_8B
 from trainer.config import Config, DataConfig, DraftConfig, LossConfig
 from trainer.errors import ConfigInvalid
 from trainer.plan import Forecast, Rank, forecast, require_fit, shards, useful_flops
@@ -14,18 +15,6 @@ from trainer.plan.dims import dims_of, draft_parameters, draft_tensors, target_p
 from trainer.settings import load
 from trainer.target.api import TargetShape
 
-QWEN3_8B = TargetShape(
-    vocab_size=151936,
-    hidden_size=4096,
-    intermediate_size=12288,
-    num_hidden_layers=36,
-    num_attention_heads=32,
-    num_key_value_heads=8,
-    head_dim=128,
-    rms_norm_eps=1e-6,
-    rope_theta=1e6,
-    max_position_embeddings=40960,
-)
 SMALL = TargetShape(
     vocab_size=10,
     hidden_size=8,
