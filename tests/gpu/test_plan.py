@@ -18,6 +18,7 @@ from trainer.target.api import Observation, TargetShape
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("default"),  # torch 2.11 warns of its own code while it compiles
 ]
 
 DEVICE, DTYPE, BACKEND = "cuda", torch.bfloat16, "inductor"

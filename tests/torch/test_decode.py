@@ -7,6 +7,7 @@ from tests.torch.decoding_parts import BLOCK, document, make_drafting, make_targ
 from trainer.batch import pack
 from trainer.blocks import Anchors
 from trainer.decoding.draftsession import DraftSession, in_compute_type, propose_by_drafter
+from trainer.decoding.fixed import Alone, Together
 from trainer.decoding.greedy import (
     Decoded,
     Proposal,
@@ -181,3 +182,38 @@ def test_speed_is_measured_both_ways_on_the_same_tokens(target):
 )
 def test_the_look_up_copies_what_followed_the_newest_earlier_occurrence(text, found):
     assert bytes(lookup(list(text.encode()), 4, 3)).decode() == found
+
+
+@pytest.mark.parametrize("draft", [{}, {"sliding_layers": 1, "sliding_window": 6}], ids=str)
+@pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:1], PROMPT * 3], ids=len)
+def test_fixed_buffers_decode_what_growing_ones_do(target, draft, prompt):
+    drafting = make_drafting(target, **draft)
+    grown = decode_alone(target, prompt, NEW, exact=False)
+    assert Alone(target, len(prompt) + NEW).decode(prompt, NEW).tokens == grown.tokens
+    speculative = decode_speculatively(
+        target, drafting.tap_layers, prompt, NEW, propose_by_drafter(drafting), exact=False
+    )
+    together = Together(drafting, target, len(prompt) + NEW)
+    for _ in range(2):  # the second sequence finds the first one's keys in the buffers
+        fixed = together.decode(prompt, NEW)
+        assert fixed.tokens == speculative.tokens
+        assert fixed.accepted == speculative.accepted
+
+
+def test_fixed_buffers_follow_a_drafter_that_is_often_right(target, monkeypatch):
+    """The taps of accepted tokens, and only those, are what the next block is drafted from."""
+    drafting = make_drafting(target)
+    together = Together(drafting, target, len(PROMPT) + NEW)
+    right = decode_alone(target, PROMPT, NEW + 3 * BLOCK, exact=False).tokens
+    drawn = together._propose
+
+    def mostly_right(last):
+        block = drawn(last)
+        at = int(together._length) - len(PROMPT)
+        block[1 : 1 + at % BLOCK] = torch.tensor(right[at + 1 : at + BLOCK])[: at % BLOCK]
+        return block
+
+    monkeypatch.setattr(together, "_propose", mostly_right)
+    fixed = together.decode(PROMPT, NEW)
+    assert fixed.tokens == right[:NEW]
+    assert sum(fixed.accepted) > len(fixed.accepted)

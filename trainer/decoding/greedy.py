@@ -54,18 +54,15 @@ class Decoded:
 
 
 @torch.no_grad()
-def decode_alone(
-    target: Target, prompt: Sequence[int], new_tokens: int, *, exact: bool = True, gap: bool = True
-) -> Decoded:
-    """The target's own greedy continuation, a token at a time; `exact` in float64, `gap` measured too."""
+def decode_alone(target: Target, prompt: Sequence[int], new_tokens: int, *, exact: bool = True) -> Decoded:
+    """The target's own greedy continuation, a token at a time; `exact` in float64."""
     session = target.session((), exact=exact)
     smallest = torch.tensor(float("inf"), dtype=torch.float64, device=target.device)
     run, found = list(prompt), []
     for _ in range(new_tokens):
         logits = session.run(run)[0][-1]
-        if gap:
-            best = logits.topk(2).values.double()
-            smallest = torch.minimum(smallest, best[0] - best[1])
+        best = logits.topk(2).values.double()
+        smallest = torch.minimum(smallest, best[0] - best[1])
         run = [int(logits.argmax())]
         found += run
     return Decoded(found, [], float(smallest))

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.decoding.draftsession import in_compute_type, propose_by_drafter
-from trainer.decoding.greedy import Decoded, decode_alone, decode_speculatively
+from trainer.decoding.draftsession import in_compute_type
+from trainer.decoding.fixed import Alone, Together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
+    from trainer.decoding.greedy import Decoded
     from trainer.drafting import Drafting
-    from trainer.target.api import Target
+    from trainer.target.own import TargetModel
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Both ways on the same prompts, one sequence at a time, in the compute dtype, uncompiled."""
+    """Both ways on the same prompts, one sequence at a time, in the compute dtype, CUDA graphs on a GPU."""
 
     tokens: int
     """Decoded tokens, of each way."""
@@ -42,25 +43,19 @@ class Speed:
 
 
 def measure_speed(
-    drafting: Drafting, target: Target, prompts: Sequence[Sequence[int]], new_tokens: int
+    drafting: Drafting, target: TargetModel, prompts: Sequence[Sequence[int]], new_tokens: int
 ) -> Speed:
     """Decode each prompt both ways; the first prompt is decoded once before, as warm-up.
 
-    The prompt's own run counts for both. Both keep KV caches, and neither is compiled.
+    The prompt's own run counts for both. Both keep KV caches of fixed size.
     """
-    ready = in_compute_type(drafting)
-
-    def alone(prompt: Sequence[int]) -> Decoded:
-        return decode_alone(target, prompt, new_tokens, exact=False, gap=False)
-
-    def together(prompt: Sequence[int]) -> Decoded:
-        propose = propose_by_drafter(ready)
-        return decode_speculatively(target, ready.tap_layers, prompt, new_tokens, propose, exact=False)
-
-    for decode in (alone, together):
-        decode(prompts[0])
-    plain, plain_s = _timed(alone, prompts, target.device)
-    speculative, speculative_s = _timed(together, prompts, target.device)
+    limit = max(len(prompt) for prompt in prompts) + new_tokens
+    alone = Alone(target, limit)
+    together = Together(in_compute_type(drafting), target, limit)
+    for way in (alone, together):
+        way.decode(prompts[0], new_tokens)
+    plain, plain_s = _timed(alone, prompts, new_tokens, target.device)
+    speculative, speculative_s = _timed(together, prompts, new_tokens, target.device)
     count = len(prompts) * new_tokens
     lengths = [length for decoded in speculative for length in decoded.accepted]
     pairs = list(zip(plain, speculative, strict=True))
@@ -74,11 +69,11 @@ def measure_speed(
 
 
 def _timed(
-    decode: Callable[[Sequence[int]], Decoded], prompts: Sequence[Sequence[int]], device: torch.device
+    way: Alone, prompts: Sequence[Sequence[int]], new_tokens: int, device: torch.device
 ) -> tuple[list[Decoded], float]:
     _wait(device)
     started = time.perf_counter()
-    decoded = [decode(prompt) for prompt in prompts]
+    decoded = [way.decode(prompt, new_tokens) for prompt in prompts]
     _wait(device)
     return decoded, time.perf_counter() - started
 

@@ -157,6 +157,8 @@ def _moments(config: Config, dims: Dims, shared: int) -> dict[str, list[Item]]:
     logits = 3 if config.loss.labels == "target" else 2
     chunk = _item(dims, "loss chunk, logits and their softmax", "C V", FLOAT32, logits)
     gradient = _item(dims, "gradient of the hidden states", "R Q D", dims.c)
+    inputs = 4 if config.loss.labels == "target" else 3
+    copies = _item(dims, "loss chunk, its hidden states and their gradient", "C D", dims.c, inputs)
     attention = [
         _item(dims, "gradients of q", "R Q N H", dims.c, 2),
         _item(dims, "gradients of k and v", "R K M H", dims.c, 4),
@@ -165,7 +167,10 @@ def _moments(config: Config, dims: Dims, shared: int) -> dict[str, list[Item]]:
     layer = max(attention, mlp, key=lambda items: sum(item.bytes for item in items))
     context = _item(dims, "gradient of the context", "R T D", dims.c, 2)
     residual = _item(dims, "gradient of x", "R Q D", dims.c, 2)
-    return {"loss": [*saved, gradient, chunk], "backward": [*saved, gradient, context, residual, *layer]}
+    return {
+        "loss": [*saved, gradient, chunk, copies],
+        "backward": [*saved, gradient, context, residual, *layer],
+    }
 
 
 def _saved(config: Config, dims: Dims, shared: int) -> list[Item]:
