@@ -78,7 +78,7 @@ rules:
 
 def test_a_shipped_rule_that_does_nothing_says_that_and_forbids_a_person_nothing():
     idle = [rule for rule in load(shipped()).rules.values() if rule.act is ActKind.NONE]
-    assert len(idle) == 3
+    assert len(idle) == 5
     assert [rule.why for rule in idle if not rule.why.startswith("Nothing to do, for ")] == []
 
 
