@@ -103,7 +103,7 @@ def test_a_playbook_without_extends_must_have_every_rule():
         ("crash_loop: {deaths: 1}\n", "mine.yaml:2: crash_loop.deaths: 1 is not allowed"),
         (
             RULE.replace("hang", "hangs"),
-            'mine.yaml:3: rules.hangs: no such failure class; did you mean "hang"?; allowed: compile_error',
+            'mine.yaml:3: rules.hangs: no such failure class; did you mean "hang"?; allowed: auth_error',
         ),
         (RULE.replace("relaunch", "retry"), 'mine.yaml:4: rules.hang.act: "retry" is not allowed'),
         (RULE.replace("    attempts: 1\n", ""), '"act: relaunch" needs "attempts"'),
