@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SCHEMA = 1
+_PIECE_BYTES = 1 << 20
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -31,6 +34,20 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sha256_of(path: Path, beat: Callable[[], None] = lambda: None) -> str:
+    """Hash a file by pieces, in hex; `beat` is called after each.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+    """
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+            beat()
+    return digest.hexdigest()
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainer.errors import CheckpointCorrupt
-from trainer.files import SCHEMA, sync_directory, write_durably
+from trainer.files import SCHEMA, sha256_of, sync_directory, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,6 @@ STATE = "state.json"
 _NAME = re.compile(r"step-(\d+)")
 _TEMPORARY = re.compile(r"\.step-\d+\.tmp")
 _REPLACED = re.compile(r"\.(step-\d+)\.old")
-_CHUNK_BYTES = 16 << 20
 
 
 class Corrupt(Exception):  # noqa: N818 - a state of a checkpoint, not an end of the program
@@ -61,20 +60,6 @@ def begin(directory: Path, step: int, num_bytes: int) -> None:
     if free < num_bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     path.mkdir()
-
-
-def sha256(path: Path, beat: Callable[[], None] = lambda: None) -> str:
-    """Hash a file by pieces, in hex; `beat` is called after each.
-
-    Raises:
-        OSError: the file is missing or cannot be read.
-    """
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while piece := file.read(_CHUNK_BYTES):
-            digest.update(piece)
-            beat()
-    return digest.hexdigest()
 
 
 def publish(directory: Path, step: int, state: bytes, digests: dict[str, str]) -> None:
@@ -177,7 +162,7 @@ def verify(path: Path, digests: dict[str, str], beat: Callable[[], None]) -> Non
     """
     for file, digest in digests.items():
         try:
-            found = sha256(path / file, beat)
+            found = sha256_of(path / file, beat)
         except OSError as error:
             raise Corrupt(f"unreadable: {error}") from error
         if found != digest:

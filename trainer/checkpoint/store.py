@@ -19,7 +19,7 @@ from trainer.checkpoint import layout, tensors
 from trainer.checkpoint.peers import Peers
 from trainer.console import warn
 from trainer.errors import CheckpointCorrupt, ConfigInvalid, NonFinite
-from trainer.files import SCHEMA
+from trainer.files import SCHEMA, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,7 +144,7 @@ class Checkpoints:
         prefix = f"__{self._peers.rank}_"
         names = [name for name in os.listdir(path) if name.startswith(prefix)]  # noqa: PTH208 - names alone
         names += [".metadata"] if self._peers.leader else []
-        return {name: layout.sha256(path / name) for name in names}
+        return {name: sha256_of(path / name) for name in names}
 
     def resume(self, model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[str, Any] | None:
         """Load the newest readable checkpoint in place and return its `state`; None if there is none at all.

@@ -19,6 +19,7 @@ from trainer.data.store import HELD_OUT, TRAIN, Store, open_store
 from trainer.data.tokenise import Limits, tokenise
 from trainer.data.tokenizers import open_tokenizer, tokenizer_fingerprint
 from trainer.errors import DataInvalid, TrainerError
+from trainer.files import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 """Of the store and of what is done to the documents; another one makes other fingerprints."""
-HASH_BYTES = 1 << 20
 POLL_S = 0.2
 SILENT_S = 900.0
 """Without any progress of the lead rank for so long, the others give up."""
@@ -91,7 +91,7 @@ def fingerprint_of(config: Config, vocab_size: int, beat: Callable[[], None]) ->
     for root, files in _sources(config).values():
         for file in files:
             name = file.relative_to(root).as_posix()
-            digest.update(f"\0{name}\0{file.stat().st_size}\0{_sha256(file, beat)}".encode())
+            digest.update(f"\0{name}\0{file.stat().st_size}\0{_hash(file, beat)}".encode())
         digest.update(b"\0\0")
     return digest.hexdigest()
 
@@ -106,16 +106,11 @@ def _sources(config: Config) -> dict[str, tuple[Path, list[Path]]]:
     return found
 
 
-def _sha256(file: Path, beat: Callable[[], None]) -> str:
-    digest = hashlib.sha256()
+def _hash(file: Path, beat: Callable[[], None]) -> str:
     try:
-        with file.open("rb") as stream:
-            while piece := stream.read(HASH_BYTES):
-                digest.update(piece)
-                beat()
+        return sha256_of(file, beat)
     except OSError as error:
         raise DataInvalid(f"{file}: cannot be read: {error.strerror}; every rank must be able to") from error
-    return digest.hexdigest()
 
 
 def _lead(wanted: Wanted, beat: Callable[[], None], tell: Callable[[str], None]) -> Store:
