@@ -266,7 +266,7 @@ def peak_of(path, directory):
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path, monkeypatch):
     monkeypatch.setattr("trainer.data.tokenise.BATCH_CHARACTERS", 1 << 14)
-    monkeypatch.setattr(preparing, "HASH_BYTES", 1 << 16)
+    monkeypatch.setattr("trainer.files._PIECE_BYTES", 1 << 16)
     small = write_chats(tmp_path / "small.jsonl", 600)
     large = write_chats(tmp_path / "large.jsonl", 4000, seed=1)
     peak_of(small, tmp_path / "warm")
