@@ -157,6 +157,33 @@ class Gpu:
     temperature_c: float | None = None
     pids: tuple[int, ...] = ()
     problem: str | None = None
+    pci: str | None = None  # "0000:3b:00", as the kernel names it
+    recovery: str | None = None  # what the driver asks for: "reset the GPU"
+    ecc_uncorrected: int | None = None  # errors since the driver was loaded
+    remap_pending: bool | None = None  # a reset would replace bad memory rows or pages
+    remap_failed: bool | None = None  # no spare rows are left
+
+
+@dataclass(frozen=True)
+class HostLine:
+    """A line of the host's kernel log. `at` by the near clock; `gpu` is the index of the GPU that it names."""
+
+    text: str
+    at: datetime | None = None
+    gpu: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuStill:
+    """A GPU of the run since its last sign of progress: lowest and highest reading.
+
+    `stepping_w` is the median power while the run made steps, None if that was never read.
+    """
+
+    index: int
+    utilization_pct: tuple[float, float]
+    power_w: tuple[float, float] | None = None
+    stepping_w: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,11 +305,16 @@ class Snapshot:
     started_at: datetime | None = None
     heartbeat_seen_at: datetime | None = None  # near clock, when the newest *step or phase* change was seen
     log_grew_at: datetime | None = None
+    step_seen_at: datetime | None = None  # near clock, when the log or the metrics last told a new step
+    gpus_still: tuple[GpuStill, ...] = ()
     container: str | None = None  # "running", "stopped", "frozen", "locked:backup", None unknown
+    container_lock: str | None = None  # "backup", "snapshot" ...: what Proxmox does with the container
     container_restarted: bool = False  # pid 1 of the container is younger than the attempt
+    host_rebooted: bool = False  # the host's boot is another one than when the attempt began
+    host_up_s: float | None = None  # how long pid 1 of the container, or its host, is up
     disk_free_bytes: int | None = None
     kind: str = "trainer"  # or "command": a program of which only its end is known
-    host_lines: tuple[str, ...] = ()  # the host's kernel lines since the attempt began: OOM killer, Xid
+    host_lines: tuple[HostLine, ...] = ()  # of the host's kernel, since the attempt began and about this run
 
     @property
     def last_step(self) -> int | None:
@@ -325,6 +357,31 @@ class ActKind(str, Enum):
     GIVE_UP = "give_up"  # the budget is spent
 
 
+class RemedyKind(str, Enum):
+    """What is done to a run's files before a relaunch."""
+
+    RESTORE_CACHE = "restore_cache"  # damaged or lost compile artifacts are put back
+    PREVIOUS_CHECKPOINT = "previous_checkpoint"  # the newest one is set aside, never removed
+    SKIP_BATCH = "skip_batch"  # the step that was being computed is left out
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One remedy; `step` is that of the checkpoint to set aside, or the step to leave out."""
+
+    kind: RemedyKind
+    step: int | None = None
+
+    @property
+    def text(self) -> str:
+        """What it does, for people."""
+        if self.kind is RemedyKind.PREVIOUS_CHECKPOINT:
+            return f"back to the checkpoint before step {self.step}"
+        if self.kind is RemedyKind.SKIP_BATCH:
+            return f"step {self.step} is left out"
+        return "the compile cache is restored"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """What should happen and why. Nothing happens before `not_before` (UTC)."""
@@ -334,6 +391,7 @@ class Decision:
     not_before: datetime | None = None
     changes: tuple[tuple[str, str], ...] = ()  # ordered (config key, value), of this rung
     env_changes: tuple[tuple[str, str], ...] = ()
+    remedies: tuple[Remedy, ...] = ()
     rung: int | None = None
     attempts_left: int | None = None
     rule: str | None = None

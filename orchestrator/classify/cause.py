@@ -171,9 +171,8 @@ def _explain_signal(cause: Cause) -> Cause:
 
 def _confirm_by_host(cause: Cause, snapshot: Snapshot) -> Cause:
     """A SIGKILL is the OOM killer's only when the kernel says so."""
-    killer = next(
-        (line for line in snapshot.host_lines if match.BY_NAME["oom_killer"].pattern.search(line)), None
-    )
+    pattern = match.BY_NAME["oom_killer"].pattern
+    killer = next((line.text for line in snapshot.host_lines if pattern.search(line.text)), None)
     is_kill = cause.failure is _F.SIGNAL_EXIT and "ended by sigkill" in cause.fingerprint
     said = _first(snapshot.log, "oom_killer")
     if not is_kill or (killer is None and said is None):

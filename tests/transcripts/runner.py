@@ -16,6 +16,7 @@ from orchestrator.types import (
     Diagnosis,
     ExitRecord,
     Heartbeat,
+    HostLine,
     LastWords,
     Liveness,
     Phase,
@@ -89,7 +90,7 @@ def snapshot(data: dict[str, Any], *, chunk: int = 1 << 16) -> Snapshot:
         container=data.get("container", "running"),
         container_restarted=bool(data.get("container_restarted")),
         kind=data.get("kind", "trainer"),
-        host_lines=tuple(data.get("host_lines", ())),
+        host_lines=tuple(HostLine(text, NOW) for text in data.get("host_lines", ())),
     )
 
 
