@@ -24,6 +24,7 @@ from orchestrator.cli import (
     launching,
     looking,
     reading,
+    replaying,
     telling,
     tidying,
     watching,
@@ -100,6 +101,7 @@ telling.register(app)
 exporting.register(app)
 evaluating.register(app)
 comparing.register(app)
+replaying.register(app)
 tidying.register(app)
 demo.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")

@@ -1,0 +1,141 @@
+"""One bare log: what it shows, how sure that is, and what would be done."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.cli import app
+from orchestrator.errors import Exit
+from orchestrator.replay.judge import KINDS, exit_record, judge_chunks, judge_log
+from orchestrator.types import ActKind, FailureClass, RunState
+
+STEPS = b"".join(b"step %d | loss 2.%d | lr 1e-4\n" % (n, 900 - n) for n in range(1, 30))
+OOM = b"""Traceback (most recent call last):
+  File "/srv/train.py", line 81, in step
+    loss.backward()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 158.00 MiB. GPU 0 is full.
+"""
+FX = b"RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function.\n"
+
+
+def judge(log: bytes, exit_status: int | None = None, width: int | None = None) -> dict[str, Any]:
+    found = judge_log(log, exit_status=exit_status, width=width).to_json()
+    assert json.loads(json.dumps(found)) == found
+    return found
+
+
+def test_a_crash_names_its_line_and_where_it_stands():
+    found = judge(STEPS + OOM, 1)
+    assert (found["state"], found["class"], found["role"]) == ("dead", "oom_cuda", "root")
+    assert found["evidence"]["line"].startswith("torch.OutOfMemoryError: CUDA out of memory.")
+    assert found["evidence"]["offset"] == (STEPS + OOM).index(b"torch.OutOfMemoryError")
+    assert found["decision"]["kind"] == "relaunch_with_changes"
+    assert found["decision"]["changes"][0]["env"] == "PYTORCH_CUDA_ALLOC_CONF"
+    assert found["decision"]["reason"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 132])
+def test_a_sentence_split_by_the_pane_is_read_whole_and_found_where_it_begins(width):
+    long = b"    " + b"x" * 200 + b"\n" + FX
+    pane = b"\n".join(
+        row[i : i + width] for row in long.split(b"\n") for i in range(0, max(len(row), 1), width)
+    )
+    found = judge(pane, 1, width)
+    assert found["class"] == "fx_trace_race"
+    assert found["evidence"]["line"] == FX.decode().strip()
+    assert found["evidence"]["offset"] == pane.index(b"RuntimeError")
+
+
+def test_a_pane_that_goes_on_is_healthy_and_nothing_is_done():
+    found = judge(STEPS)
+    assert (found["state"], found["class"], found["decision"]["kind"]) == ("healthy", "healthy", "none")
+
+
+def test_lines_that_say_nothing_are_no_death_and_no_certainty():
+    found = judge(b"loading the tokenizer\n")
+    assert (found["state"], found["decision"]["kind"]) == ("healthy", "none")
+    assert found["confidence"] <= 0.3
+
+
+@pytest.mark.parametrize("log", [b"", b"\n\n", b"\x00\xff\xfe" * 4000, b"\x1b[2J\r\r\r"])
+def test_nothing_and_noise_are_answered_calmly(log):
+    found = judge(log)
+    assert found["decision"]["kind"] == "none"
+    assert found["state"] != "dead"
+
+
+def test_an_exit_of_0_is_done_and_an_exit_by_a_signal_is_told_by_name():
+    assert judge(STEPS, 0)["class"] == "completed"
+    assert judge(STEPS, 0)["state"] == "finished"
+    killed = judge(STEPS, 137)
+    assert killed["state"] == "dead"
+    assert "SIGKILL" in killed["summary"]
+
+
+def test_a_warning_of_a_finished_run_is_a_prediction():
+    found = judge(STEPS + b"W1129 torch._dynamo hit config.recompile_limit (8)\n" + STEPS, 0)
+    assert (found["state"], found["class"], found["role"]) == ("finished", "recompile_limit", "prediction")
+    assert found["decision"]["kind"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "signal"),
+    [(0, 0, None), (1, 1, None), (137, None, 9), (139, None, 11), (255, 255, None), (-9, None, 9)],
+)
+def test_an_exit_status_is_read_as_the_shell_means_it(status, code, signal):
+    record = exit_record(status)
+    assert (record.code, record.signal) == (code, signal)
+
+
+def test_every_act_has_a_word_and_giving_up_is_none_of_one_log():
+    assert set(KINDS) == set(ActKind)
+    assert "give_up" not in KINDS.values()
+
+
+@given(st.binary(max_size=400), st.none() | st.integers(-64, 300), st.none() | st.integers(20, 100))
+def test_any_bytes_get_an_answer(log, status, width):
+    found = judge(log, status, width)
+    assert found["state"] in {state.value for state in RunState}
+    assert found["class"] in {failure.value for failure in FailureClass}
+    assert found["decision"]["kind"] in set(KINDS.values())
+    assert 0 <= found["confidence"] <= 1
+
+
+@given(st.integers(1, 70))
+def test_chunks_do_not_matter(size):
+    data = STEPS + OOM
+    chunks = [data[i : i + size] for i in range(0, len(data), size)]
+    assert judge_chunks(chunks, exit_status=1, width=40) == judge_log(data, exit_status=1, width=40)
+
+
+def test_the_command_prints_one_object(tmp_path, capsys):
+    file = tmp_path / "pane.txt"
+    file.write_bytes(STEPS + OOM)
+    assert app.run(["replay", "--log", str(file), "--exit-status", "1", "--json"]) == Exit.OK
+    body = json.loads(capsys.readouterr().out)
+    assert body["class"] == "oom_cuda"
+    assert set(body) >= {"state", "class", "role", "confidence", "evidence", "also", "decision"}
+    assert app.run(["replay", "--log", str(file), "--exit-status", "1"]) == Exit.OK
+    assert "env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True" in capsys.readouterr().out
+
+
+def test_standard_input_is_a_log_too(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(OOM)))
+    assert app.run(["replay", "--log", "-", "--exit-status", "1", "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["class"] == "oom_cuda"
+
+
+def test_what_is_no_log_is_said_plainly(tmp_path, capsys):
+    assert app.run(["replay", "--log", str(tmp_path / "none.txt")]) == Exit.NOT_FOUND
+    assert "no such file" in capsys.readouterr().err
+    assert app.run(["replay", "--log", str(tmp_path), "--json"]) == Exit.USAGE
+    assert "a folder" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert app.run(["replay"]) == Exit.USAGE
+    assert "nothing to replay" in capsys.readouterr().err
