@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, load_playbook, print_json
-from orchestrator.errors import ConfigError, NotFound
+from orchestrator.errors import ConfigError
 from orchestrator.terminal import one_line, plain
 
 if TYPE_CHECKING:
+    from orchestrator.playbook import Playbook
     from orchestrator.replay.judge import Judgement
-
-CHUNK_BYTES = 1 << 20
+    from orchestrator.replay.labels import Label
+    from orchestrator.replay.score import Answer
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +25,10 @@ def register(app: typer.Typer) -> None:
 
 
 def replay(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[DIR|FILE]...", help="Bare logs, or folders of labelled ones (index.jsonl)."),
+    ] = None,
     log: Annotated[
         Path | None, typer.Option("--log", help="One bare log or a pane's text; - is standard input.")
     ] = None,
@@ -39,24 +42,44 @@ def replay(
         int | None,
         typer.Option("--width", help="The pane's columns; wrapped lines are joined.", min=20, max=10_000),
     ] = None,
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="Labels of a folder's logs; default its index.jsonl.")
+    ] = None,
     playbook: options.Playbook = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say what a recorded log shows, with the line that proves it, and what the playbook would do.
+    """Say what recorded logs show, with the line that proves it, and what the playbook would do.
 
     Nothing is connected to and nothing is done. A bare log says less than a run: whether its program still
-    lives is known only from an exit status.
+    lives is known only from an exit status. Of labelled logs: precision and recall by class, what was taken
+    for what, and what would be relaunched though a person should be called.
 
     Examples:
 
         dflashctl replay --log pane.txt --width 120 --json
         dflashctl replay --log train.log --exit-status 137
+        dflashctl replay labelled-logs/ --json
     """
-    if log is None:
-        raise ConfigError("nothing to replay", hint="give --log FILE")
+    if (log is None) == (not paths):
+        raise ConfigError("give recorded paths, or --log with one file", hint="see `dflashctl replay --help`")
+    rules = load_playbook(playbook)
+    if log is not None:
+        _replay_log(log, exit_status, width, rules, as_json=as_json)
+        return
+    for option, value in (("--exit-status", exit_status), ("--width", width)):
+        if value is not None:
+            raise ConfigError(f"{option} {value} belongs to --log", hint="labels give it for each log")
+    bodies = [_replay_path(path, labels, rules, as_json=as_json) for path in paths or ()]
+    if as_json:
+        print_json({"replays": bodies})
+
+
+def _replay_log(
+    log: Path, exit_status: int | None, width: int | None, rules: Playbook, *, as_json: bool
+) -> None:
+    from orchestrator.replay.files import read_chunks
     from orchestrator.replay.judge import judge_chunks
 
-    rules = load_playbook(playbook)
     found = judge_chunks(read_chunks(log), exit_status=exit_status, width=width, playbook=rules)
     if as_json:
         print_json(found.to_json())
@@ -64,30 +87,42 @@ def replay(
         _print(found)
 
 
-def read_chunks(path: Path) -> Iterator[bytes]:
-    """Return a file's bytes, or those of standard input for `-`.
+def _replay_path(path: Path, labels: Path | None, rules: Playbook, *, as_json: bool) -> dict[str, Any]:
+    """Replay one path, print it unless the answer is to be JSON, and return it as plain data."""
+    from orchestrator.replay.files import read_chunks
+    from orchestrator.replay.judge import judge_chunks
+    from orchestrator.replay.labels import INDEX, read_labels
 
-    Raises:
-        NotFound: There is no such file.
-        ConfigError: It is no file, or it cannot be read.
-    """
-    if str(path) == "-":
-        while chunk := sys.stdin.buffer.read(CHUNK_BYTES):
-            yield chunk
-        return
-    name = one_line(str(path))
-    try:
-        with path.open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                yield chunk
-    except FileNotFoundError as error:
-        raise NotFound(f"{name}: no such file") from error
-    except IsADirectoryError as error:
-        raise ConfigError(
-            f"{name}: a folder; --log takes one file", hint=f"recorded attempts: `dflashctl replay {name}`"
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"{name}: cannot be read: {error.strerror or error}") from error
+    index = labels or (path / INDEX)
+    if path.is_dir():
+        return _replay_labelled(path, read_labels(index), rules, as_json=as_json)
+    found = judge_chunks(read_chunks(path), exit_status=None, width=None, playbook=rules)
+    if not as_json:
+        SETTINGS.out.print(f"{one_line(str(path))}:", markup=False)
+        _print(found)
+    return {"path": str(path), **found.to_json()}
+
+
+def _replay_labelled(path: Path, labels: list[Label], rules: Playbook, *, as_json: bool) -> dict[str, Any]:
+    from orchestrator.cli.scoretable import print_score
+    from orchestrator.replay.score import score
+
+    answers = [_answer(path, label, rules) for label in labels]
+    counts = score(answers, rules)
+    if not as_json:
+        print_score(SETTINGS.out, counts)
+    told = [{"id": a.label.id, "file": a.label.file, **a.found.to_json()} for a in answers]
+    return {"path": str(path), "score": counts, "answers": told}
+
+
+def _answer(folder: Path, label: Label, rules: Playbook) -> Answer:
+    from orchestrator.replay.files import read_chunks
+    from orchestrator.replay.judge import judge_chunks
+    from orchestrator.replay.score import Answer
+
+    chunks = read_chunks(folder / label.file)
+    found = judge_chunks(chunks, exit_status=label.exit_status, width=label.width, playbook=rules)
+    return Answer(label=label, found=found)
 
 
 def _print(found: Judgement) -> None:

@@ -42,6 +42,8 @@ _TRANSPORT = (_F.SSH_ERROR, _F.PCT_ERROR, _F.TMUX_ERROR, _F.SESSION_LOST)
 _QUIET_STATES = (RunState.HEALTHY, RunState.FINISHED)
 _SIGNALS = frozenset(range(1, 65))
 _LAST_SHELL_CODE = 192  # 128 + 64; above it a code is the program's own, 255 most often ssh's
+_UNDECIDED = (_F.UNKNOWN, _F.TORCHRUN_WRAPPER)
+HEAD_BYTES = 4096
 MAX_ALSO = 4
 KINDS = {
     ActKind.NONE: "none",
@@ -129,17 +131,24 @@ def shipped_playbook() -> Playbook:
 
 def read_log(chunks: Iterable[bytes], width: int | None) -> LogReading:
     """Return what a log shows; the offsets are those of what came in."""
-    scanner = LogScanner(truncated=True)
+    scanner = LogScanner()
     unwrapper = Unwrapper(width) if width is not None else None
-    at = 0
+    at, head = 0, b""
     for chunk in chunks:
+        head = (head + chunk)[:HEAD_BYTES] if len(head) < HEAD_BYTES else head
         data = unwrapper.feed(chunk) if unwrapper is not None else chunk
         scanner.feed(data, at)
         at += len(data)
     if unwrapper is None:
-        return scanner.reading()
+        return replace(scanner.reading(), truncated=_begins_within(head))
     scanner.feed(unwrapper.end(), at)
-    return _moved(scanner.reading(), unwrapper)
+    return replace(_moved(scanner.reading(), unwrapper), truncated=True)  # a pane has no beginning
+
+
+def _begins_within(head: bytes) -> bool:
+    """Whether the first line is one of a traceback's inner lines, so that what came before it is missing."""
+    first = head.lstrip(b"\r\n").split(b"\n", 1)[0]
+    return first[:1] in (b" ", b"\t", b"^", b"~")
 
 
 def _moved(log: LogReading, unwrapper: Unwrapper) -> LogReading:
@@ -193,7 +202,7 @@ def _of_a_living_pane(diagnosis: Diagnosis, log: LogReading) -> Diagnosis:
 def _judgement(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> Judgement:
     if diagnosis.failure in _TRANSPORT:
         diagnosis = replace(diagnosis, state=RunState.BLIND)  # of the way there, so nothing of the run
-    decision = decide(diagnosis, playbook, History(), snapshot, snapshot.now, 0.0)
+    decision = _decision(diagnosis, snapshot, playbook)
     shown = next(iter(diagnosis.evidence), None)
     failure = diagnosis.failure or _F.UNKNOWN
     warned = _first_warning(snapshot.log)
@@ -206,6 +215,16 @@ def _judgement(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> 
         also=_also(diagnosis, snapshot.log, failure),
         decision=decision,
     )
+
+
+def _decision(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> Decision:
+    decision = decide(diagnosis, playbook, History(), snapshot, snapshot.now, 0.0)
+    is_open = diagnosis.failure in (None, *_UNDECIDED) and diagnosis.state is RunState.DEAD
+    if not is_open or not snapshot.log.truncated:
+        return decision
+    # The lines above these would say what it was; nothing is done before they are read.
+    kind = ActKind.NONE if diagnosis.failure is _F.TORCHRUN_WRAPPER else ActKind.CALL
+    return Decision(kind=kind, reason="these lines do not say what happened first; read more of the log")
 
 
 def _first_warning(log: LogReading) -> Evidence | None:

@@ -138,4 +138,18 @@ def test_what_is_no_log_is_said_plainly(tmp_path, capsys):
     assert app.run(["replay", "--log", str(tmp_path), "--json"]) == Exit.USAGE
     assert "a folder" in json.loads(capsys.readouterr().out)["error"]["message"]
     assert app.run(["replay"]) == Exit.USAGE
-    assert "nothing to replay" in capsys.readouterr().err
+    assert "give recorded paths, or --log with one file" in capsys.readouterr().err
+
+
+def test_lines_that_lack_the_beginning_are_not_relaunched_on_and_the_whole_log_is():
+    nothing = b"loading shards\nall done here\n"
+    cut = judge(nothing, 1, width=80)
+    assert (cut["class"], cut["decision"]["kind"]) == ("unknown", "call_a_person")
+    assert "read more of the log" in cut["decision"]["reason"]
+    assert judge(nothing, 1)["decision"]["kind"] == "relaunch"
+
+
+def test_a_log_seen_from_its_beginning_is_surer_than_a_pane_of_it():
+    assert judge(STEPS + OOM, 1)["confidence"] > judge(STEPS + OOM, 1, width=200)["confidence"]
+    inner = OOM.split(b"\n", 1)[1]
+    assert judge(inner, 1)["confidence"] <= 0.7
