@@ -11,7 +11,7 @@ from orchestrator import yamlfile
 from orchestrator.errors import PlaybookError
 from orchestrator.limits import Limits
 from orchestrator.playbookfile import LimitsModel, PlaybookModel, RuleModel
-from orchestrator.types import ActKind, FailureClass
+from orchestrator.types import ActKind, FailureClass, RemedyKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,14 +26,37 @@ class Rung:
 
     why: str
     changes: tuple[tuple[str, str], ...] = ()
+    scales: tuple[tuple[str, float], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    remedies: tuple[RemedyKind, ...] = ()
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The configuration's keys that it changes."""
+        return tuple(key for key, _ in (*self.changes, *self.scales))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """How far a key may be changed; None is no bound."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+    @property
+    def text(self) -> str:
+        """The bounds for people."""
+        least = f"at least {self.minimum:g}" if self.minimum is not None else ""
+        most = f"at most {self.maximum:g}" if self.maximum is not None else ""
+        return " and ".join(part for part in (least, most) if part) or "any value"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
     """What to do about one failure class.
 
-    `attempts` is the number of relaunches for one fingerprint without an advancing checkpoint.
+    `attempts` is the number of relaunches for one fingerprint without an advancing checkpoint, and `then`
+    what follows them.
     """
 
     failure: FailureClass
@@ -43,6 +66,8 @@ class Rule:
     ladder: tuple[Rung, ...] = ()
     backoff_s: tuple[float, ...] | None = None
     needs_progress: bool = False
+    remedies: tuple[RemedyKind, ...] = ()
+    then: ActKind = ActKind.GIVE_UP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +85,7 @@ class Playbook:
     gpu_floor_bytes: int
     min_free_bytes: int
     grace_s: float
+    allow: Mapping[str, Bounds]
 
     def rule(self, failure: FailureClass) -> Rule:
         """Return the rule for `failure`."""
@@ -75,13 +101,14 @@ _BUILT_IN = Playbook(
     rules={},
     backoff_s=(15.0, 30.0, 60.0, 120.0, 300.0, 600.0),
     jitter=0.1,
-    max_attempts_per_day=24,
+    max_attempts_per_day=12,
     loop_deaths=5,
     loop_window_s=1800.0,
     limits=Limits(),
     gpu_floor_bytes=1 << 30,
     min_free_bytes=1 << 30,
     grace_s=60.0,
+    allow={},
 )
 
 
@@ -152,7 +179,13 @@ def _rules(base: Playbook, model: PlaybookModel) -> dict[FailureClass, Rule]:
 
 def _rule(failure: FailureClass, model: RuleModel) -> Rule:
     ladder = tuple(
-        Rung(why=rung.why, changes=tuple(rung.set.items()), env=tuple(rung.env.items()))
+        Rung(
+            why=rung.why,
+            changes=tuple(rung.set.items()),
+            scales=tuple(rung.scale.items()),
+            env=tuple(rung.env.items()),
+            remedies=tuple(RemedyKind(word) for word in rung.do),
+        )
         for rung in model.ladder
     )
     return Rule(
@@ -163,6 +196,8 @@ def _rule(failure: FailureClass, model: RuleModel) -> Rule:
         ladder=ladder,
         backoff_s=tuple(model.backoff) if model.backoff is not None else None,
         needs_progress=model.needs_progress,
+        remedies=tuple(RemedyKind(word) for word in model.do),
+        then=ActKind(model.then or ActKind.GIVE_UP),
     )
 
 
@@ -177,8 +212,13 @@ def _with_globals(base: Playbook, model: PlaybookModel) -> Playbook:
         "min_free_bytes": model.min_free_bytes,
         "grace_s": model.grace,
         "limits": _limits(base.limits, model.limits),
+        "allow": {**base.allow, **_allowed(model)},
     }
     return replace(base, **{key: value for key, value in given.items() if value is not None})
+
+
+def _allowed(model: PlaybookModel) -> dict[str, Bounds]:
+    return {key: Bounds(minimum=b.minimum, maximum=b.maximum) for key, b in model.allow.items()}
 
 
 def _limits(base: Limits, model: LimitsModel) -> Limits:

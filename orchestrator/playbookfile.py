@@ -41,6 +41,15 @@ Size = Annotated[int, BeforeValidator(_bytes)]
 Word = Annotated[str, BeforeValidator(_word)]
 Sentence = Annotated[str, Field(min_length=12, description="a sentence that says why")]
 Act = Literal["none", "wait", "relaunch", "relaunch_with", "call"]
+Factor = Annotated[
+    float, Field(gt=0, le=100, strict=False, description="a factor over 0, such as 0.5 for half of it")
+]
+Do = Annotated[
+    list[Literal["restore_cache", "previous_checkpoint", "skip_batch"]],
+    Field(description="a list of restore_cache, previous_checkpoint, skip_batch"),
+]
+# Without compiled attention the whole score matrix is computed: that is the dense out-of-memory itself.
+_NO_COMPILE = frozenset({"TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE", "TORCHDYNAMO_SUPPRESS_ERRORS"})
 
 
 class _Model(BaseModel):
@@ -52,13 +61,32 @@ class RungModel(_Model):
 
     why: Sentence
     set: dict[str, Word] = {}
+    scale: dict[str, Factor] = {}
     env: dict[str, Word] = {}
+    do: Do = []
 
     @model_validator(mode="after")
     def _names(self) -> RungModel:
-        for name in (*self.set, *self.env):
+        for name in (*self.set, *self.scale, *self.env):
             if not _KEY.fullmatch(name):
                 raise ValueError(f'"{name}" is no key; letters, digits, "_", "." and "-"')
+        if both := self.set.keys() & self.scale.keys():
+            raise ValueError(f'"{min(both)}" is both set and scaled')
+        if off := self.env.keys() & _NO_COMPILE:
+            raise ValueError(f'"{min(off)}" switches compiling off, which is the dense out-of-memory')
+        return self
+
+
+class BoundsModel(_Model):
+    """How far a ladder may change one key; without a bound, to any value."""
+
+    minimum: Annotated[float, Field(strict=False)] | None = None
+    maximum: Annotated[float, Field(strict=False)] | None = None
+
+    @model_validator(mode="after")
+    def _order(self) -> BoundsModel:
+        if self.minimum is not None and self.maximum is not None and self.minimum > self.maximum:
+            raise ValueError("the minimum is over the maximum")
         return self
 
 
@@ -70,7 +98,9 @@ class RuleModel(_Model):
     attempts: (
         Annotated[int, Field(ge=1, le=100, description="1 to 100 relaunches without progress")] | None
     ) = None
-    ladder: Annotated[list[RungModel], Field(description="a list of {set, env, why}")] = []
+    ladder: Annotated[list[RungModel], Field(description="a list of {why, set, scale, env, do}")] = []
+    do: Do = []
+    then: Annotated[Literal["give_up", "call"], Field(description="give_up or call")] | None = None
     backoff: Annotated[list[Duration], Field(min_length=1)] | None = None
     needs_progress: bool = False
 
@@ -81,9 +111,9 @@ class RuleModel(_Model):
         if self.act == "relaunch" and self.attempts is None:
             raise ValueError('"act: relaunch" needs "attempts", a number from 1 to 100')
         if self.act not in ("relaunch", "relaunch_with") and (
-            self.attempts or self.backoff or self.needs_progress
+            self.attempts or self.backoff or self.needs_progress or self.do or self.then
         ):
-            raise ValueError('"attempts", "backoff" and "needs_progress" belong to a relaunch')
+            raise ValueError('"attempts", "backoff", "needs_progress", "do" and "then" belong to a relaunch')
         return self
 
 
@@ -125,4 +155,5 @@ class PlaybookModel(_Model):
     gpu_floor_bytes: Annotated[Size, Field(ge=0, description="bytes, or 512 MiB")] | None = None
     min_free_bytes: Annotated[Size, Field(ge=0, description="bytes, or 10 GiB")] | None = None
     grace: Duration | None = None
+    allow: Annotated[dict[str, BoundsModel], Field(description="key: {minimum, maximum}, or {}")] = {}
     rules: dict[str, RuleModel] = {}

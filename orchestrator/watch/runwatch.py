@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
 from orchestrator.errors import Exit
+from orchestrator.ladder import facts
 from orchestrator.launch import RELAUNCH_REASON
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
 from orchestrator.types import ActKind, Decision, Diagnosis, Present, RunState, Snapshot
@@ -234,7 +235,9 @@ class RunWatch:
 
     def _decide(self, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
         history = self._record.history(self.row.id)
-        decision = decide(diagnosis, self.playbook, history, snapshot, now, random.uniform(-1.0, 1.0))
+        jitter, view = random.uniform(-1.0, 1.0), self.tracker.view
+        known = facts(self.tracker.spec, view.environment if view is not None else None)
+        decision = decide(diagnosis, self.playbook, history, snapshot, now, jitter, known)
         if decision.kind is not ActKind.NONE:
             self.decision = decision
             if diagnosis.state in (RunState.DEAD, RunState.HUNG):

@@ -23,6 +23,8 @@ from orchestrator.types import (
     LogReading,
     PastAttempt,
     Present,
+    Remedy,
+    RemedyKind,
     RunState,
     Snapshot,
 )
@@ -36,6 +38,7 @@ backoff: [10s, 20s, 40s]
 jitter: 0.1
 max_attempts_per_day: 50
 crash_loop: {deaths: 6, within: 1m}
+allow: {data.batch_rows: {minimum: 1}, draft.tied: {}}
 rules:
   fx_trace_race:
     act: relaunch
@@ -223,6 +226,86 @@ def test_a_day_has_a_ceiling_whatever_progresses():
     assert judge(now_at(4, checkpoint=900), *recent, playbook=playbook).kind is ActKind.GIVE_UP
     older = [past(i, i * 50, started_at=ago(86_400 + i)) for i in range(1, 4)]
     assert judge(now_at(4, checkpoint=900), *older, playbook=playbook).kind is ActKind.RELAUNCH
+
+
+def test_the_ceiling_counts_the_attempt_that_died_and_is_told_before_it_is_reached():
+    playbook = parse("extends: default\nmax_attempts_per_day: 3\n", "p.yaml")
+    recent = [past(i, i * 50, started_at=ago(3600 * i), ended_at=ago(3600 * i)) for i in range(1, 3)]
+    second = judge(now_at(2, checkpoint=100), recent[0], playbook=playbook)
+    assert second.kind is ActKind.RELAUNCH
+    assert "attempt 3 of at most 3 in 24 hours" in second.reason
+    third = judge(now_at(3, checkpoint=150), *recent, playbook=playbook)
+    assert (third.kind, "3 attempts in 24 hours; the playbook allows 3" in third.reason) == (
+        ActKind.GIVE_UP,
+        True,
+    )
+
+
+def test_an_attempt_that_began_before_the_day_counts_for_nothing():
+    playbook = parse("extends: default\nmax_attempts_per_day: 1\n", "p.yaml")
+    snapshot = replace(now_at(1), started_at=ago(90_000))
+    assert judge(snapshot, playbook=playbook).kind is ActKind.RELAUNCH
+    assert judge(replace(snapshot, started_at=ago(80_000)), playbook=playbook).kind is ActKind.GIVE_UP
+
+
+def test_the_shipped_ceiling_is_twelve_attempts_a_day():
+    assert parse("extends: default\n", "p.yaml").max_attempts_per_day == 12
+
+
+def test_a_crash_loop_is_told_with_its_history():
+    quick = [past(i, last_step=None, ended_at=ago(50 - i)) for i in range(1, 4)]
+    quick += [past(i, failure=FailureClass.HANG, last_step=41, ended_at=ago(50 - i)) for i in (4, 5)]
+    reason = judge(now_at(6), *quick).reason
+    assert "(attempts 1 to 3: fx_trace_race; attempts 4 to 5: hang at step 41; then this one)" in reason
+
+
+def test_a_rule_may_call_a_person_once_its_budget_is_spent():
+    rule = "{act: relaunch, attempts: 1, then: call, why: It may be the moment.}"
+    playbook = parse(f"extends: default\nrules:\n  hang: {rule}\n", "p.yaml")
+    hung = died(FailureClass.HANG, "hang: train")
+    before = past(1, failure=FailureClass.HANG, fingerprint="hang: train")
+    assert judge(now_at(1), diagnosis=hung, playbook=playbook).kind is ActKind.RELAUNCH
+    called = judge(now_at(2), before, diagnosis=hung, playbook=playbook)
+    assert (called.kind, called.attempts_left) == (ActKind.CALL, 0)
+
+
+def test_a_trace_race_restores_the_compile_cache_once_and_then_calls_a_person():
+    playbook = parse("extends: default\n", "p.yaml")
+    first = judge(now_at(1), playbook=playbook)
+    assert (first.kind, first.remedies) == (ActKind.RELAUNCH, (Remedy(RemedyKind.RESTORE_CACHE),))
+    assert (first.changes, first.env_changes) == ((), ())
+    assert judge(now_at(2), past(1), playbook=playbook).kind is ActKind.CALL
+
+
+REMEDIES = """
+rules:
+  nan_loss:
+    act: relaunch_with
+    why: A person allowed it to go back once.
+    ladder:
+      - {why: Back to the checkpoint before., do: [previous_checkpoint]}
+      - {why: Without the step that it died at., do: [skip_batch]}
+"""
+
+
+def test_a_remedy_comes_with_its_step():
+    playbook = parse(f"extends: default\n{REMEDIES}", "p.yaml")
+    nan = died(FailureClass.NAN_LOSS, "nan")
+    first = judge(now_at(1, checkpoint=50, step=63), diagnosis=nan, playbook=playbook)
+    assert first.remedies == (Remedy(RemedyKind.PREVIOUS_CHECKPOINT, 50),)
+    assert "back to the checkpoint before step 50" in first.reason
+    before = past(1, 50, failure=FailureClass.NAN_LOSS, fingerprint="nan")
+    second = judge(now_at(2, checkpoint=50, step=63), before, diagnosis=nan, playbook=playbook)
+    assert second.remedies == (Remedy(RemedyKind.SKIP_BATCH, 64),)
+
+
+def test_a_remedy_without_what_it_needs_calls_a_person():
+    playbook = parse(f"extends: default\n{REMEDIES}", "p.yaml")
+    called = judge(now_at(1), diagnosis=died(FailureClass.NAN_LOSS, "nan"), playbook=playbook)
+    assert (called.kind, called.reason.split(".")[0]) == (
+        ActKind.CALL,
+        "no checkpoint is known to go back from",
+    )
 
 
 OOM = "oom_cuda: cuda out of memory"

@@ -7,13 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import Exit, PlaybookError
-from orchestrator.playbook import load, parse, shipped
+from orchestrator.playbook import Bounds, load, parse, shipped
 from orchestrator.types import ActKind, FailureClass
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 RULE = "rules:\n  hang:\n    act: relaunch\n    attempts: 1\n    why: A deadlock does not end by itself.\n"
+
+LADDER = """rules:
+  hang:
+    act: relaunch_with
+    why: A deadlock does not end by itself.
+    ladder: [{{why: Something else may not., {}}}]
+"""
 
 
 def own(text: str, name: str = "mine.yaml") -> str:
@@ -113,6 +120,17 @@ def test_a_playbook_without_extends_must_have_every_rule():
         (RULE.replace("relaunch", "relaunch_with"), '"ladder" belongs to "act: relaunch_with"'),
         (RULE + "    ladder: [{why: Another way to do it.}]\n", '"ladder" belongs to "act: relaunch_with"'),
         (RULE + "  hang:\n    act: none\n", "the key is given twice"),
+        (RULE + "    do: [pray]\n", 'mine.yaml:7: rules.hang.do.0: "pray" is not allowed'),
+        (RULE + "    then: wait\n", 'mine.yaml:7: rules.hang.then: "wait" is not allowed'),
+        (
+            RULE.replace("relaunch", "call").replace("    attempts: 1\n", "    do: [restore_cache]\n"),
+            "a relaunch",
+        ),
+        ("allow: {a.b: {least: 1}}\n", "mine.yaml:2: allow.a.b.least: unknown key"),
+        ("allow: {a.b: {minimum: 2, maximum: 1}}\n", "the minimum is over the maximum"),
+        (LADDER.format("scale: {a: 0}"), "mine.yaml:6: rules.hang.ladder.0.scale.a: 0 is not allowed"),
+        (LADDER.format("scale: {a: 2}, set: {a: 1}"), '"a" is both set and scaled'),
+        (LADDER.format("env: {TORCH_COMPILE_DISABLE: 1}"), "switches compiling off"),
         ("rules: [\n", "mine.yaml:3: not valid YAML"),
     ],
 )
@@ -162,8 +180,11 @@ def test_a_copy_of_the_shipped_playbook_may_not_extend_itself(
 def test_the_example_of_the_readme_loads():
     text = (shipped().parent / "README.md").read_text(encoding="utf-8")
     example = text.split("```yaml\n", 1)[1].split("```", 1)[0]
-    rule = parse(example, "README.md").rule(FailureClass.OOM_CUDA)
-    assert [rung.changes for rung in rule.ladder] == [
-        (("data.batch_rows", "2"),),
-        (("data.batch_rows", "1"),),
+    playbook = parse(example, "README.md")
+    rule = playbook.rule(FailureClass.OOM_CUDA)
+    assert [(rung.scales, rung.changes) for rung in rule.ladder] == [
+        ((("data.batch_rows", 0.5),), ()),
+        ((), (("data.batch_rows", "1"),)),
     ]
+    assert playbook.allow["data.batch_rows"] == Bounds(minimum=1)
+    assert playbook.allow["loss.chunk_tokens"] == Bounds(minimum=512)  # the shipped one's stays
