@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from orchestrator.types import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PHASE_TIMES = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,8 +18,9 @@ class Limits:
     """Stall limits, one a phase, in seconds.
 
     In `train` the limit is `train_s` or `train_steps` times the median step, whichever is longer: a slow
-    model is not a hung one. `median_step_s` is measured by the caller; without it the heartbeat's `step_s`
-    is used.
+    model is not a hung one. Any other phase may take PHASE_TIMES times as long as it took in the median of
+    this run. `median_step_s` and `median_phase_s` are measured by the caller; without the first the
+    heartbeat's `step_s` is used. What was measured only ever lengthens a limit.
     """
 
     init_s: float = 300.0
@@ -26,6 +33,7 @@ class Limits:
     export_s: float = 900.0
     train_steps: float = 5.0
     median_step_s: float | None = None
+    median_phase_s: Mapping[Phase, float] = field(default_factory=dict)
 
     def limit_s(self, phase: Phase, step_s: float | None = None) -> float:
         """Return the limit of `phase`; `step_s` stands in for an unknown median."""
@@ -41,6 +49,6 @@ class Limits:
             Phase.DONE: self.export_s,
         }[phase]
         step = self.median_step_s if self.median_step_s is not None else step_s
-        if phase is Phase.TRAIN and step is not None:
-            return max(fixed, self.train_steps * step)
-        return fixed
+        if phase is Phase.TRAIN:
+            return fixed if step is None else max(fixed, self.train_steps * step)
+        return max(fixed, PHASE_TIMES * self.median_phase_s.get(phase, 0.0))

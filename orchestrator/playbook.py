@@ -11,7 +11,7 @@ from orchestrator import yamlfile
 from orchestrator.errors import PlaybookError
 from orchestrator.limits import Limits
 from orchestrator.playbookfile import LimitsModel, PlaybookModel, RuleModel
-from orchestrator.types import ActKind, FailureClass, RemedyKind
+from orchestrator.types import ActKind, FailureClass, Phase, RemedyKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,9 +91,11 @@ class Playbook:
         """Return the rule for `failure`."""
         return self.rules[failure]
 
-    def limits_for(self, median_step_s: float | None) -> Limits:
-        """Return the stall limits of a run whose steps take `median_step_s` seconds (None: unknown)."""
-        return replace(self.limits, median_step_s=median_step_s)
+    def limits_for(
+        self, median_step_s: float | None, median_phase_s: Mapping[Phase, float] | None = None
+    ) -> Limits:
+        """Return the stall limits of a run whose steps, and phases, were measured (None: unknown)."""
+        return replace(self.limits, median_step_s=median_step_s, median_phase_s=median_phase_s or {})
 
 
 _BUILT_IN = Playbook(

@@ -1,4 +1,9 @@
-"""A hang: life without progress for longer than the phase allows. Pure; unknown is never hung."""
+"""A hang: life without progress for longer than the phase allows. Pure; unknown is never hung.
+
+What decides is that neither step nor phase moved, by any source that tells of them, for as long as the phase
+may take. In `train` nothing else counts: GPUs at 100 % are what a collective does that waits for a dead peer.
+In the other phases a run that prints, or whose GPUs work in bursts, gets twice its limit, and no more.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,8 @@ from orchestrator.types import (
     Diagnosis,
     Evidence,
     FailureClass,
+    Gpu,
+    GpuStill,
     Heartbeat,
     Phase,
     Present,
@@ -21,50 +28,129 @@ from orchestrator.types import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
     from orchestrator.limits import Limits
+
+AT_WORK_TIMES = 2.0
+_PRINTS_WITHIN = 0.2  # of the limit: what printed so lately is at work
+BURST_PCT = 30.0
+SPIN_PCT = 90.0
+IDLE_PCT = 10.0
+SPIN_POWER = 0.6  # of the power while stepping: a GPU that spins draws far less than one that computes
+# Imports and downloads print before any step can move; later on, printing is not progress.
+_PRINTING_IS_PROGRESS = frozenset({Phase.INIT, Phase.LOAD})
 
 
 def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagnosis | None:
     """Return the hang, if the phase's limit passed by the near clock since a step or phase last changed."""
-    seen_at = snapshot.heartbeat_seen_at
-    if seen_at is None or (snapshot.container or "").startswith("locked"):
+    moved_at = _moved_at(snapshot, heartbeat.phase)
+    if moved_at is None or (snapshot.container or "").startswith("locked") or snapshot.container == "frozen":
         return None
-    # Imports and downloads print before any step can move; later on, printing is not progress.
-    if heartbeat.phase is Phase.INIT and snapshot.log_grew_at is not None:
-        seen_at = max(seen_at, snapshot.log_grew_at)
-    limit_s = limits.limit_s(heartbeat.phase, heartbeat.step_s)
-    silent = snapshot.now - seen_at
+    phase, limit_s = heartbeat.phase, limits.limit_s(heartbeat.phase, heartbeat.step_s)
+    if phase is not Phase.TRAIN and _is_at_work(snapshot, limit_s):
+        limit_s *= AT_WORK_TIMES
+    silent = snapshot.now - moved_at
     if silent <= timedelta(seconds=limit_s):
         return None
-    phase = heartbeat.phase.value
     text = (
-        f"no progress in {phase} at step {snapshot.last_step} for {format_duration(silent.total_seconds())}"
+        f"no progress in {phase.value} at step {snapshot.last_step} "
+        f"for {format_duration(silent.total_seconds())}"
     )
     reading = Evidence(source="heartbeat", text=text, signature="no_progress")
     cause = log_cause(snapshot.log)
     is_known = cause is not None and cause.confidence > 0.7
     root = cause.root if cause is not None and is_known else None
+    found = (root, reading, *_readings(snapshot))
     return Diagnosis(
         state=RunState.HUNG,
         failure=cause.failure if cause is not None and is_known else FailureClass.HANG,
-        summary=f"hung: {text} (limit {format_duration(limit_s)})"
+        summary=f"hung: {text} (limit {format_duration(limit_s)}){_gpu_words(snapshot)}"
         + (f'; "{shorten(root.text)}"' if root else ""),
-        evidence=tuple(e for e in (root, reading, *_gpu_evidence(snapshot)) if e is not None),
-        confidence=0.9,
-        fingerprint=cause.fingerprint if cause is not None and is_known else f"hang: no progress in {phase}",
+        evidence=tuple(each for each in found if each is not None),
+        confidence=0.95 if _are_all(snapshot, _spins) or _are_all(snapshot, _idles) else 0.9,
+        fingerprint=cause.fingerprint
+        if cause is not None and is_known
+        else f"hang: no progress in {phase.value}",
     )
 
 
-def _gpu_evidence(snapshot: Snapshot) -> tuple[Evidence, ...]:
-    """Full utilization at idle-like power is a collective that spins; nothing is decided by it."""
-    if not isinstance(snapshot.gpus, Present):
-        return ()
-    return tuple(
-        Evidence(
-            source="gpu",
-            text=f"GPU {g.index}: {g.utilization_pct:.0f} % at {g.power_w:.0f} W",
-            role=Role.CONFIRMATION,
+def _moved_at(snapshot: Snapshot, phase: Phase) -> datetime | None:
+    """When anything last told a new step or phase; None if no heartbeat was ever seen to move."""
+    if snapshot.heartbeat_seen_at is None:
+        return None
+    told = [snapshot.heartbeat_seen_at, snapshot.step_seen_at]
+    if phase in _PRINTING_IS_PROGRESS:
+        told.append(snapshot.log_grew_at)
+    return max(each for each in told if each is not None)
+
+
+def _is_at_work(snapshot: Snapshot, limit_s: float) -> bool:
+    grew = snapshot.log_grew_at
+    prints = grew is not None and snapshot.now - grew < timedelta(seconds=_PRINTS_WITHIN * limit_s)
+    return prints or any(_bursts(gpu) for gpu in snapshot.gpus_still)
+
+
+def _bursts(gpu: GpuStill) -> bool:
+    return gpu.utilization_pct[1] - gpu.utilization_pct[0] >= BURST_PCT
+
+
+def _spins(gpu: GpuStill) -> bool:
+    is_low = gpu.power_w is None or gpu.stepping_w is None or gpu.power_w[1] < SPIN_POWER * gpu.stepping_w
+    return gpu.utilization_pct[0] >= SPIN_PCT and is_low
+
+
+def _idles(gpu: GpuStill) -> bool:
+    return gpu.utilization_pct[1] <= IDLE_PCT
+
+
+def _are_all(snapshot: Snapshot, rule: Callable[[GpuStill], bool]) -> bool:
+    return bool(snapshot.gpus_still) and all(rule(gpu) for gpu in snapshot.gpus_still)
+
+
+def _gpu_words(snapshot: Snapshot) -> str:
+    if _are_all(snapshot, _spins):
+        return "; its GPUs spin at 100 %, as a collective does that waits for a peer"
+    if _are_all(snapshot, _idles):
+        return "; its GPUs do nothing"
+    return ""
+
+
+def _readings(snapshot: Snapshot) -> tuple[Evidence, ...]:
+    """What else was read of the silence; nothing here decides by itself."""
+    still = tuple(_confirmation("gpu", _still_text(gpu)) for gpu in snapshot.gpus_still)
+    if not still and isinstance(snapshot.gpus, Present):
+        still = tuple(
+            _confirmation("gpu", _reading_text(gpu))
+            for gpu in snapshot.gpus.value
+            if gpu.utilization_pct is not None and gpu.power_w is not None
         )
-        for g in snapshot.gpus.value
-        if g.utilization_pct is not None and g.power_w is not None
+    grew = snapshot.log_grew_at
+    quiet = (
+        "nothing printed since it is watched"
+        if grew is None
+        else f"last printed {format_duration(max(0.0, (snapshot.now - grew).total_seconds()))} ago"
     )
+    seen = snapshot.container
+    container = f"the container is {seen}" if seen else "nothing is known of the container"
+    return (*still, _confirmation("log", quiet), _confirmation("host", container))
+
+
+def _confirmation(source: str, text: str) -> Evidence:
+    return Evidence(source=source, text=text, role=Role.CONFIRMATION)
+
+
+def _reading_text(gpu: Gpu) -> str:
+    return f"GPU {gpu.index}: {gpu.utilization_pct:.0f} % at {gpu.power_w:.0f} W"
+
+
+def _still_text(gpu: GpuStill) -> str:
+    power = f" at {_span(gpu.power_w)} W" if gpu.power_w is not None else ""
+    before = f", {gpu.stepping_w:.0f} W while it stepped" if gpu.stepping_w is not None else ""
+    return f"GPU {gpu.index}: {_span(gpu.utilization_pct)} %{power} since{before}"
+
+
+def _span(pair: tuple[float, float]) -> str:
+    low, high = (f"{value:.0f}" for value in pair)
+    return low if low == high else f"{low} to {high}"

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.classify import LogScanner
-from orchestrator.types import Absent, ExitRecord, Heartbeat, LastWords, LogReading, Reading
+from orchestrator.observe.gputrack import GpuTrack
+from orchestrator.types import Absent, ExitRecord, Heartbeat, LastWords, LogReading, Phase, Present, Reading
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
+
+_PHASE_WINDOW = 20
 
 
 @dataclass(kw_only=True)
@@ -31,6 +34,11 @@ class AttemptView:
     log_grew_at: datetime | None = None
     first_step: int | None = None
     step_times: list[float] = field(default_factory=list)
+    phase_times: dict[Phase, list[float]] = field(default_factory=dict)  # of phases that ended, newest last
+    gpu_track: GpuTrack = field(default_factory=GpuTrack)
+    step_seen_at: datetime | None = None
+    _told_step: int | None = None
+    _phase_since: datetime | None = None
     _reading: tuple[int, LogReading] | None = None
 
     def log_reading(self) -> LogReading:
@@ -39,9 +47,31 @@ class AttemptView:
             self._reading = (self.log_offset, self.scanner.reading())
         return self._reading[1]
 
+    def beat(self, fresh: Heartbeat, now: datetime) -> None:
+        """A heartbeat came: note whether step or phase moved, and how long a phase took that ended."""
+        before = self.heartbeat.value if isinstance(self.heartbeat, Present) else None
+        if before is None or (before.phase, before.step) != (fresh.phase, fresh.step):
+            self.heartbeat_seen_at = now
+            self.gpu_track.moved(now)
+        if before is not None and before.phase is not fresh.phase:
+            if self._phase_since is not None:
+                times = self.phase_times.setdefault(before.phase, [])
+                times.append((now - self._phase_since).total_seconds())
+                del times[:-_PHASE_WINDOW]
+            self._phase_since = now  # the first phase seen had begun before: its length is not known
+        if self.first_step is None and fresh.phase is Phase.TRAIN:
+            self.first_step = fresh.resumed_from_step or 0
+
+    def told_step(self, step: int | None, now: datetime) -> None:
+        """The log or the metrics told a step: progress, though the heartbeat may not say so."""
+        if step is None or (self._told_step is not None and step <= self._told_step):
+            return
+        self._told_step, self.step_seen_at = step, now
+        self.gpu_track.moved(now)
+
     def forgive(self, gap: timedelta) -> None:
-        """Nobody watched for so long: that time counts for no hang."""
-        if self.heartbeat_seen_at is not None:
-            self.heartbeat_seen_at += gap
-        if self.log_grew_at is not None:
-            self.log_grew_at += gap
+        """Nobody watched for so long, or the clock was set: that time counts for no hang."""
+        for name in ("heartbeat_seen_at", "log_grew_at", "step_seen_at", "_phase_since"):
+            seen = getattr(self, name)
+            if seen is not None:
+                setattr(self, name, seen + gap)

@@ -14,6 +14,7 @@ from orchestrator.types import (
     Evidence,
     Gpu,
     Liveness,
+    Phase,
     Present,
     Reading,
     Snapshot,
@@ -29,6 +30,7 @@ _KEPT_OLDER = 3
 # The guest answers a ping every 5 s. After so long without a word nothing is known of the present, and the
 # time until the next word was not watched: this program may have been stopped, or its machine asleep.
 UNWATCHED_S = 20.0
+CLOCK_JITTER_S = 1.0
 NEVER_STARTED_S = 60.0  # the guest itself gives a start 15 s; the next one fences what is still under way
 NOT_LOOKED = Blind("not looked yet")
 
@@ -73,6 +75,12 @@ class RunTracker:
         times = self.view.step_times if self.view else []
         return median(times) if times else None
 
+    @property
+    def median_phase_s(self) -> dict[Phase, float]:
+        """The rolling median of seconds in each phase of this attempt that ended while it was watched."""
+        times = self.view.phase_times if self.view else {}
+        return {phase: median(values) for phase, values in times.items()}
+
     def lost(self, reason: str) -> None:
         """The stream broke: nothing is known of the present, and what was known stays as the past."""
         self.is_synced = False
@@ -83,7 +91,8 @@ class RunTracker:
         """Fold in one message that is about this run or its container."""
         if self.looked_at is not None and self.view is not None:
             gap = now - self.looked_at
-            if gap > timedelta(seconds=UNWATCHED_S):
+            # A clock that was set back would hide a hang for as long as it was set back.
+            if gap > timedelta(seconds=UNWATCHED_S) or gap < -timedelta(seconds=CLOCK_JITTER_S):
                 self.view.forgive(gap)
         self.looked_at = now
         kind = message["type"]
@@ -92,6 +101,7 @@ class RunTracker:
             self.container_identity = (message.get("boot_id"), message.get("pid1_start_ticks"))
         elif kind == "gpu":
             self.gpus = parse.gpus(message)
+            self._track_gpus(now, is_fresh=True)
         elif kind == "disk":
             self.disk_free_bytes = message.get("free_bytes")
         elif kind == "run":
@@ -146,7 +156,7 @@ class RunTracker:
         if kind == "metrics":
             view.metrics_offset = int(message.get("next_offset") or message["offset"])
             rows = tuple(message["lines"])
-            self._note_steps(view, rows)
+            self._note_steps(view, rows, now)
             return Sighting(of=view.number, metrics=rows)
         if kind == "heartbeat":
             return self._apply_heartbeat(view, value, now)
@@ -177,21 +187,25 @@ class RunTracker:
     def _apply_heartbeat(self, view: AttemptView, value: object, now: datetime) -> Sighting:
         fresh = parse.reading(value, parse.heartbeat, "heartbeat.json")
         if isinstance(fresh, Present):
-            before = view.heartbeat
-            moved = not isinstance(before, Present) or (before.value.phase, before.value.step) != (
-                fresh.value.phase,
-                fresh.value.step,
-            )
-            if moved:
-                view.heartbeat_seen_at = now
-            if view.first_step is None and fresh.value.phase.value == "train":
-                view.first_step = fresh.value.resumed_from_step or 0
+            view.beat(fresh.value, now)
         view.heartbeat = fresh
         return Sighting(heartbeat=True)
 
+    def _track_gpus(self, now: datetime, *, is_fresh: bool = False) -> None:
+        """The guest sends what changed; the last reading stands until the next, also for what is still."""
+        view, wanted = self.view, (self.spec or {}).get("gpus")
+        if view is None or not isinstance(self.gpus, Present):
+            return
+        mine = [gpu for gpu in self.gpus.value if not wanted or gpu.index in wanted]
+        beat = view.heartbeat.value if isinstance(view.heartbeat, Present) else None
+        is_step = is_fresh and beat is not None and beat.phase is Phase.TRAIN
+        view.gpu_track.read(mine, now, steps=is_step)
+
     @staticmethod
-    def _note_steps(view: AttemptView, rows: tuple[Mapping[str, Any], ...]) -> None:
+    def _note_steps(view: AttemptView, rows: tuple[Mapping[str, Any], ...], now: datetime) -> None:
         for row in rows:
+            if isinstance(row.get("step"), int):
+                view.told_step(row["step"], now)
             if row.get("kind") == "train" and isinstance(row.get("step_s"), (int, float)):
                 view.step_times.append(float(row["step_s"]))
         del view.step_times[:-_STEP_WINDOW]
@@ -226,6 +240,9 @@ class RunTracker:
         if view is None:
             return None
         stop = self.stop if self.stop and self.stop.get("attempt") in (None, view.number) else None
+        log = view.log_reading()
+        view.told_step(log.last_step, now)
+        self._track_gpus(now)
         return Snapshot(
             now=now,
             run=self.run,
@@ -235,13 +252,15 @@ class RunTracker:
             exit=view.exit,
             last_words=view.last_words,
             result=view.result,
-            log=view.log_reading(),
+            log=log,
             gpus=self.gpus,
             stop_by=stop.get("by") if stop else None,
             stop_reason=stop.get("reason") if stop else None,
             started_at=self._started_at(view, now),
             heartbeat_seen_at=view.heartbeat_seen_at,
             log_grew_at=view.log_grew_at,
+            step_seen_at=view.step_seen_at,
+            gpus_still=view.gpu_track.still(),
             container=self.container,
             container_restarted=self.container_restarted,
             disk_free_bytes=self.disk_free_bytes,

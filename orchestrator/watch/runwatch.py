@@ -21,6 +21,7 @@ from orchestrator.watch.telling import RELAUNCHES, Teller, evidence_json
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from orchestrator.limits import Limits
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.wire import Message
@@ -186,7 +187,7 @@ class RunWatch:
             self.teller.still_blind(now, self.tracker.looked_at)
         if snapshot is None or (not self.tracker.is_synced and self.tracker.liveness == NOT_LOOKED):
             return None
-        diagnosis = diagnose(snapshot, self.playbook.limits_for(self.tracker.median_step_s))
+        diagnosis = diagnose(snapshot, self._limits())
         if self.ended is not None and diagnosis.state in _UNSEEN:
             return None  # its end was seen, and stays true whatever cannot be seen now
         if self._note(diagnosis, snapshot, now):
@@ -197,6 +198,9 @@ class RunWatch:
         if decision is None or not self.acting or decision.kind not in RELAUNCHES:
             return None
         return decision if decision.not_before is None or decision.not_before <= now else None
+
+    def _limits(self) -> Limits:
+        return self.playbook.limits_for(self.tracker.median_step_s, self.tracker.median_phase_s)
 
     def _wants_decision(self, diagnosis: Diagnosis) -> bool:
         wanted = (RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED)
