@@ -65,8 +65,9 @@ def build_guest() -> GuestFile:
         "orchestrator/wire.py": (ours / "wire.py").read_bytes(),
         "pynvml.py": _module("pynvml").read_bytes(),
     }
-    for name, path in _sources(ours / "guest", "orchestrator/guest"):
-        members[name] = path.read_bytes()
+    for part in ("guest", "masking"):
+        for name, path in _sources(ours / part, f"orchestrator/{part}"):
+            members[name] = path.read_bytes()
     for name, path in _sources(_package("libtmux"), "libtmux"):
         if path.name != "pytest_plugin.py":
             members[name] = path.read_bytes()

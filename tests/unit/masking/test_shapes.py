@@ -1,0 +1,88 @@
+"""What is a secret by its shape, what is none, and that masking keeps every other byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from orchestrator.masking import Masker
+
+HEX40 = "3f786850e387550fdab836ed7e6dc881de23001b"
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+
+# (a line, what of it is the secret)
+SECRETS = [
+    ("logged in with hf_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789", "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"),
+    (r"body: 'x\nhf_AbCdEfGhIjKlMnOpQrStUvWxYz01'", "AbCdEfGhIjKlMnOpQrStUvWxYz01"),
+    ("remote: ghp_0123456789abcdefghijABCDEFGHIJ012345 refused", "0123456789abcdefghijABCDEFGHIJ012345"),
+    ("github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuv", "11ABCDEFG0abcdefghijkl_mnopqrstuv"),
+    ("https://oauth2:glpat-abcDEF123456_-ghiJKL@gitlab.com/x.git", "glpat-abcDEF123456_-ghiJKL"),
+    ("PRIVATE-TOKEN glpat-abcDEF123456_-ghiJKL", "abcDEF123456_-ghiJKL"),
+    ("key sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12Mn34", "proj-Ab12Cd34Ef56Gh78Ij90Kl12Mn34"),
+    ("sk-abcdefghijklmnopqrstuvwx12345678", "abcdefghijklmnopqrstuvwx12345678"),
+    ("aws AKIAIOSFODNN7EXAMPLE in us-east-1", "IOSFODNN7EXAMPLE"),
+    ("slack xoxb-123456789012-abcdefABCDEF", "123456789012-abcdefABCDEF"),
+    (f"cookie {JWT};", JWT[3:]),
+    ("redis://:s3cr3t@10.0.0.1:6379/0", "s3cr3t"),
+    ("proxy http://bob:p@ss:w0rd@proxy:3128 set", "p@ss:w0rd"),
+    ("Authorization: Bearer abcdef0123456789abcdef", "abcdef0123456789abcdef"),
+    (f"wandb: paste your API key: {HEX40}", HEX40),
+    (f"wandb.login(key='{HEX40}')", HEX40),
+    (f"WANDB_API_KEY={HEX40}", HEX40),
+    ("export HF_TOKEN=whatever-it-is", "whatever-it-is"),
+    ('{"MY_SECRET": "correct-horse"}', "correct-horse"),
+    ("connecting with password: hunter2", "hunter2"),
+    ("--api-key=abc123def", "abc123def"),
+    ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI/K7MDENG"),
+]
+
+HARMLESS = [
+    f"commit {HEX40}",
+    f"wandb: code saved at git commit {HEX40}",
+    f"wandb: artifact sha1 {HEX40}",
+    f"HEAD is now at {HEX40} key fix",
+    "sk-learn 1.5.0 and sk-learn-compatible-estimators-of-scikit",
+    "tokens: 12, tokens_per_s=123456, max_tokens=4096, n_tokens: 100000000",
+    "key=value, cache key: fxabcdefghijklmnop, key='layers.0.self_attn'",
+    "mask_token: 151669 pad_token='<|endoftext|>' eos_token=</s>",
+    "KeyError: 'layers.0.self_attn.q_proj.weight'",
+    "HF_TOKEN=None, MY_SECRET=********, USE_TOKEN=true",
+    "Downloading https://huggingface.co/Qwen/Qwen3-8B/resolve/main/model.safetensors",
+    "tcp://127.0.0.1:29500 init_method=env://, file:///a/b@c",
+    "the shelf_life of self_attn_hf_config and eyJust a word",
+    "basic understanding of the bearer of bad news",
+    "step 3/10 loss 2.345 tokens/s 123456 lr 3e-4 step_s 0.123",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 284.00 GiB.",
+    "password required; secret sauce; Unexpected token: identifier",
+    "wandb: Syncing run dashing-firefly-42",
+    "AKIA is a prefix, AKIAx no key",
+]
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS)
+def test_a_secret_of_a_known_shape_is_starred_out_and_nothing_else(line, secret):
+    masked = Masker().text(line)
+    assert masked == line.replace(secret, "*" * len(secret))
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_what_only_looks_like_a_secret_stays(line):
+    assert Masker().text(line) == line
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS)
+def test_masking_twice_changes_nothing_more(line, secret):
+    once = Masker().text(line)
+    assert Masker().text(once) == once
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS)
+def test_a_cut_secret_leaves_at_most_what_gives_nothing_away(line, secret):
+    """Cut anywhere with the rest to come: at most seven bytes of it are seen, and never its end."""
+    begin = line.index(secret)
+    for end in range(begin + 1, begin + len(secret)):
+        masked = Masker().mask(line[:end].encode(), is_cut=True)
+        assert len(masked) == end
+        seen = masked[begin:].rstrip(b"*")
+        assert len(seen) < 12, (line[:end], masked)
+        if end - begin >= 12:
+            assert masked.endswith(b"*"), (line[:end], masked)
