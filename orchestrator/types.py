@@ -166,7 +166,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class HostLine:
-    """A line of the host's kernel log. `at` by the near clock; `gpu` is the index of the GPU that it names."""
+    """A line of the host's kernel log. `at` by the container's clock; `gpu`: the GPU that it names."""
 
     text: str
     at: datetime | None = None
@@ -311,6 +311,7 @@ class Snapshot:
     container_lock: str | None = None  # "backup", "snapshot" ...: what Proxmox does with the container
     container_restarted: bool = False  # pid 1 of the container is younger than the attempt
     host_rebooted: bool = False  # the host's boot is another one than when the attempt began
+    clock_skew_s: float = 0.0  # the container's clock minus the near one
     host_up_s: float | None = None  # how long pid 1 of the container, or its host, is up
     disk_free_bytes: int | None = None
     kind: str = "trainer"  # or "command": a program of which only its end is known

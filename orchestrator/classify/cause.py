@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from orchestrator.classify import match, ranks
 from orchestrator.classify.exits import Cause, exit_signal, from_exit, logged_signal, signal_words
+from orchestrator.classify.hostside import ask_host
 from orchestrator.classify.text import MAX_TEXT
 from orchestrator.types import (
     Absent,
@@ -44,7 +45,7 @@ def find_cause(snapshot: Snapshot) -> Cause:
     known = ranks.explain_death(died, logged) if died is not None else _prefer(spoken, logged)
     cause = known or _from_survived(snapshot) or from_exit(snapshot)
     cause = _explain_signal(_explain_dense(cause, log))
-    cause = _confirm_by_host(cause, snapshot)
+    cause = ask_host(cause, snapshot)
     return replace(cause, cascades=_cascades(cause, log))
 
 
@@ -167,23 +168,6 @@ def _explain_signal(cause: Cause) -> Cause:
     if signal is None:
         return cause
     return replace(cause, words=signal_words(signal), mark=f"ended by {signal.lower()}")
-
-
-def _confirm_by_host(cause: Cause, snapshot: Snapshot) -> Cause:
-    """A SIGKILL is the OOM killer's only when the kernel says so."""
-    pattern = match.BY_NAME["oom_killer"].pattern
-    killer = next((line.text for line in snapshot.host_lines if pattern.search(line.text)), None)
-    is_kill = cause.failure is _F.SIGNAL_EXIT and "ended by sigkill" in cause.fingerprint
-    said = _first(snapshot.log, "oom_killer")
-    if not is_kill or (killer is None and said is None):
-        return cause
-    proof = said or Evidence(
-        source="host", text=(killer or "")[:MAX_TEXT], role=Role.CONFIRMATION, signature="oom_killer"
-    )
-    words = "the kernel's OOM killer ended it: the container ran out of memory"
-    return replace(
-        cause, failure=_F.OOM_HOST, words=words, evidence=(proof, *cause.evidence), confidence=0.95
-    )
 
 
 def _first(log: LogReading, name: str) -> Evidence | None:

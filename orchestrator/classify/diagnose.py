@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.classify import place
 from orchestrator.classify.cause import find_cause
 from orchestrator.classify.exits import Cause, exit_signal
 from orchestrator.classify.hang import find_hang
+from orchestrator.classify.hostside import explain_hang, host_warnings
 from orchestrator.classify.titles import shorten, title
 from orchestrator.types import (
     Absent,
@@ -43,24 +45,22 @@ def diagnose(snapshot: Snapshot, limits: Limits) -> Diagnosis:
         if m.evidence.role is Role.PREDICTION
         or (is_alive and m.evidence.role is Role.ROOT and not m.weak and not m.handled)
     )
+    if is_alive:
+        warnings = (*warnings, *host_warnings(snapshot))
+    if diagnosis.state is _S.HUNG:
+        diagnosis = explain_hang(diagnosis, snapshot)
     return replace(diagnosis, warnings=warnings)
 
 
 def _from_container(snapshot: Snapshot) -> Diagnosis | None:
     if snapshot.container == "frozen":
-        return _plain(
-            _S.CONTAINER_FROZEN,
-            None,
-            "the container is frozen (a backup or a suspend); the run waits with it",
-        )
+        return place.frozen(snapshot)
     if snapshot.container != "stopped":
         return None
     # The end of a run that ended before its container did is still the truth about the run.
     if isinstance(snapshot.exit, Present) and (_is_finished(snapshot) or snapshot.stop_by == "user"):
         return _gone(snapshot)
-    return _plain(
-        _S.CONTAINER_STOPPED, _F.CONTAINER_STOPPED, "the container is stopped; the run did not crash"
-    )
+    return place.stopped(snapshot)
 
 
 def _from_liveness(snapshot: Snapshot, limits: Limits) -> Diagnosis:
@@ -95,10 +95,9 @@ def _gone(snapshot: Snapshot) -> Diagnosis:
     if snapshot.stop_by == "user":
         reason = f": {snapshot.stop_reason}" if snapshot.stop_reason else ""
         return _plain(_S.STOPPED, _F.KILLED_BY_USER, f"stopped by its user{reason}")
-    if snapshot.container_restarted and _ended_with_container(snapshot):
-        text = "the container is younger than the attempt: it was restarted under it"
-        evidence = Evidence(source="host", text=text, signature="container_restarted")
-        return _dead(snapshot, Cause(failure=_F.CONTAINER_RESTARTED, root=evidence, confidence=0.9))
+    restarted = place.restarted(snapshot)
+    if restarted is not None:
+        return _dead(snapshot, restarted)
     cause = find_cause(snapshot)
     if snapshot.stop_by == "watch":
         return _dead(snapshot, _stopped_by_watch(snapshot, cause))
@@ -125,14 +124,6 @@ def _finished(snapshot: Snapshot) -> Diagnosis:
     beat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
     guarded = f"; {beat.guarded}" if beat is not None and beat.guarded else ""
     return _plain(_S.FINISHED, _F.COMPLETED, f"finished{at}{guarded}")
-
-
-def _ended_with_container(snapshot: Snapshot) -> bool:
-    """True unless the attempt has an end of its own; a container's shutdown sends SIGTERM, then SIGKILL."""
-    if not isinstance(snapshot.exit, Present):
-        return True
-    record = snapshot.exit.value
-    return record.code == 75 or exit_signal(record) in ("SIGTERM", "SIGKILL", "SIGHUP")
 
 
 def _stopped_by_watch(snapshot: Snapshot, cause: Cause) -> Cause:
