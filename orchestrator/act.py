@@ -6,17 +6,19 @@ guest and a repeated stop finds nothing left.
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.clock import Clock, timestamp
 from orchestrator.errors import BlindError, GuestRefused, RunAlive
 from orchestrator.launch import RunSpec, start_request
-from orchestrator.types import Absent, Blind, Gpu, Present, Reading, Snapshot
+from orchestrator.types import Absent, Blind, Gpu, Present, Reading, Remedy, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.record import Record
     from orchestrator.wire import Message
@@ -93,6 +95,18 @@ def _gpu_gates(
     return closed
 
 
+def actor() -> dict[str, object]:
+    """Return who acts: this process, for whoever reads run.json. Nothing is decided by it."""
+    return {"user": _user(), "host": socket.gethostname(), "pid": os.getpid()}
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        return str(os.getuid())
+
+
 class Actor:
     """Carries out acts for one record."""
 
@@ -114,6 +128,7 @@ class Actor:
         env_update: Mapping[str, str] | None = None,
         rung: int | None = None,
         changes: Mapping[str, str] | None = None,
+        remedies: Sequence[Remedy] = (),
         min_free_bytes: int = 64 << 20,
     ) -> Message:
         """Start attempt `attempt` and return the guest's `started` message.
@@ -132,11 +147,18 @@ class Actor:
             env_update=env_update,
             min_free_bytes=min_free_bytes,
             unless_stopped=by == "watch",
+            remedies=remedies,
         )
         kind = "launch" if attempt == 1 else "relaunch"
         # run.json carries who started it and why: a watcher that is killed before it can write that down
         # would leave an attempt that looks like a person's, and a person's launch refills every budget.
-        whose = {"by": by, "rung": rung, "changes": dict(changes or {})}
+        whose = {
+            "by": by,
+            "actor": actor(),
+            "rung": rung,
+            "changes": dict(changes or {}),
+            "remedies": [{"kind": remedy.kind.value, "step": remedy.step} for remedy in remedies],
+        }
         request["spec"].update(whose)
         intent = {"attempt": attempt, "argv": request["spec"]["argv"], **whose, "pid": os.getpid()}
         action = self._record.intend(run_id, attempt, kind, reason, intent, self._clock.now())

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConfigError
+from orchestrator.types import Remedy, RemedyKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -187,8 +188,10 @@ def start_request(
     env_update: Mapping[str, str] | None = None,
     min_free_bytes: int = 64 << 20,
     unless_stopped: bool = False,
+    remedies: Sequence[Remedy] = (),
 ) -> dict[str, Any]:
     """Return the request of the guest's `start`; `env` None keeps the values that the container has."""
+    back = (r.step for r in remedies if r.kind is RemedyKind.PREVIOUS_CHECKPOINT)
     return {
         "state_dir": state_dir,
         "run": spec.run,
@@ -198,6 +201,8 @@ def start_request(
         "env_update": dict(env_update or {}),
         "min_free_bytes": min_free_bytes,
         "unless_stopped": unless_stopped,
+        "set_aside_step": next(back, None),
+        "skip_steps": [r.step for r in remedies if r.kind is RemedyKind.SKIP_BATCH],
     }
 
 

@@ -12,7 +12,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import wire
-from orchestrator.guest import asked, clock, exits, files, itself, liveness, lock, paths, session
+from orchestrator.guest import asked, clock, exits, files, itself, liveness, lock, paths, repairs, session
 from orchestrator.guest.refusal import TMUX_HINT, Refusal, from_os_error
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     if shutil.which("tmux") is None:
         raise Refusal("no_tmux", "there is no tmux in the container", TMUX_HINT)
     _check_space(place.path, request)
-    directory = _claim(place, number, request, spec, env)
+    directory, repaired = _claim(place, number, request, spec, env)
     try:
         name = session.start(
             place.name, place.path, itself.command("supervise", str(place.path), str(number))
@@ -51,6 +51,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         "supervisor_pid": info.get("supervisor_pid"),
         "trainer_pid": info.get("trainer_pid"),
         "session": name,
+        **repaired,
     }
     link.send("started", fields)
 
@@ -87,8 +88,11 @@ def _is_texts(value: object) -> bool:
 
 def _claim(
     place: RunDir, number: int, request: wire.Message, spec: dict[str, Any], env: dict[str, str]
-) -> Path:
-    """Make the attempt's directory and its files, if nothing of the run lives and it is the next one."""
+) -> tuple[Path, dict[str, Any]]:
+    """Make the attempt's directory and its files, if nothing of the run lives and it is the next one.
+
+    What the request repairs is repaired first, so that of several that ask for it one alone does it.
+    """
     place.attempts_dir.mkdir(parents=True, exist_ok=True)
     held = lock.take(place.lock)
     try:
@@ -106,7 +110,8 @@ def _claim(
             raise Refusal("attempt_gap", message, f"start attempt {newest + 1}", newest=newest)
         _check_stop(place, newest, request)
         _fence(place, newest)
-        return _make(place, number, spec, env)
+        repaired = repairs.carry_out(place, request, spec)
+        return _make(place, number, spec, env), repaired
     finally:
         if held is not None:
             _tidy(place)
