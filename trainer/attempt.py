@@ -19,7 +19,7 @@ from trainer.parallel.schedule import make_schedule
 from trainer.parallel.spawn import launch
 from trainer.parallel.topology import is_rank, place, read_topology
 from trainer.rundir import RunDir, environ_of, only_trainer, open_run_dir
-from trainer.signals import StopSignals, print_stacks_on_request
+from trainer.signals import StopSignals, print_stacks_on_request, write_stacks_on_request
 
 if TYPE_CHECKING:
     import argparse
@@ -79,6 +79,7 @@ def _work(
 ) -> None:
     topology = read_topology(os.environ, config.parallel)
     last_words.rank = topology.rank
+    write_stacks_on_request(run_dir.attempt, topology.rank)
     if not topology.is_leader:
         quieten(topology.rank)
     if config.compute.device != "cpu" and visible_gpus(os.environ):

@@ -19,6 +19,7 @@ VERBS = {
     "pull": "pull",
     "push": "push",
     "stop": "stop",
+    "stacks": "stacks",
     "capture": "capture",
     "sizes": "space",
     "remove": "space",

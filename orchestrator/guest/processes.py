@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.guest import files
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Iterable, Mapping
 
 PROC = "/proc"
@@ -191,7 +190,22 @@ def _holds(directory: str, path: Path) -> bool:
     return False
 
 
-def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
+def has_open(pid: int, path: Path) -> bool:
+    """Whether a process of our own pid namespace holds that very file open."""
+    try:
+        fds = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
+    except OSError:
+        return False
+    for fd in fds:
+        try:
+            if os.path.samefile(f"{PROC}/{pid}/fd/{fd}", path):  # noqa: PTH121
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def send_signal(pids: Iterable[int], number: int) -> None:
     """Signal each that is still there."""
     for pid in pids:
         try:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,8 @@ class Guest:
             table = processes.scan()
             left = [row.pid for row in table.values() if row.mark and row.mark.startswith(mark)]
             for pid in left:
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # its parent's death may be its own
+                    os.kill(pid, signal.SIGKILL)
             killed += left
             if not left:
                 break

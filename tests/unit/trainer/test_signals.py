@@ -2,10 +2,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
-from trainer.signals import STOPPING, StopSignals
+from trainer.signals import STACK_SIGNAL, STOPPING, StopSignals, write_stacks_on_request
 
 SCRIPT = """
 import os, signal, sys
@@ -85,3 +86,38 @@ def test_installing_takes_the_handlers_over():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+STUCK = """
+import os, sys, threading
+from pathlib import Path
+from trainer.signals import write_stacks_on_request
+write_stacks_on_request(Path(sys.argv[1]), 3)
+lock = threading.Lock()
+lock.acquire()
+def waits_for_ever():
+    print("stuck", flush=True)
+    lock.acquire()
+waits_for_ever()
+"""
+
+
+def test_a_rank_that_waits_for_a_lock_writes_its_stacks_to_its_own_file(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", STUCK, tmp_path], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        file = tmp_path / "stacks" / f".rank-3.{process.pid}.{int(STACK_SIGNAL)}"
+        assert file.read_text() == ""
+        process.send_signal(STACK_SIGNAL)
+        deadline = time.monotonic() + 10
+        while "waits_for_ever" not in file.read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        still = process.poll()
+        process.kill()
+    assert "waits_for_ever" in file.read_text()
+    assert still is None, "it goes on"
+
+
+def test_a_rank_that_cannot_open_its_file_goes_on_without(tmp_path):
+    (tmp_path / "stacks").write_text("a file in the way")
+    write_stacks_on_request(tmp_path, 0)
