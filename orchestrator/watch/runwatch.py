@@ -128,7 +128,7 @@ class RunWatch:
     def _begin_attempt(self, attempt: int, now: datetime) -> None:
         if self.teller.attempt is not None:
             self.teller.end_log(self.teller.attempt, now)
-        self.teller.attempt = attempt
+        self.teller.begin(attempt)
         self.diagnosis, self.decision, self.ended, self._kept = None, None, None, None
         self.patience.reset()
         self._has_origin = False

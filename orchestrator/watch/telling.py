@@ -53,6 +53,7 @@ class Teller:
         self._record = record
         self._sink = sink
         self._logs: dict[int, _LogShown] = {}
+        self._first: int | None = None  # attempt seen; those after it began before our eyes
         self._blind_since: datetime | None = None
         self._blind_why: tuple[str, str] = ("", "")
         self._reminders = 0
@@ -81,6 +82,11 @@ class Teller:
         )
         self._sink.emit(event)
 
+    def begin(self, attempt: int) -> None:
+        """A new newest attempt was seen."""
+        self._first = attempt if self._first is None else self._first
+        self.attempt = attempt
+
     # -- the log
 
     def shown(self, attempt: int) -> int | None:
@@ -88,9 +94,9 @@ class Teller:
         return self._logs[attempt].offset if attempt in self._logs else None
 
     def log(self, attempt: int, data: bytes, offset: int, now: datetime) -> None:
-        """Tell whole lines that no watch told before; a watch that was killed and restarted repeats none."""
+        """Tell whole lines; a watch that was killed and restarted repeats none that were told before."""
         if attempt not in self._logs:
-            self._logs[attempt] = _LogShown(self._record.cursor(self._row.id, attempt).log_offset)
+            self._logs[attempt] = _LogShown(self._begin_of(attempt))
         shown = self._logs[attempt]
         hidden = shown.offset - offset
         if hidden >= len(data):
@@ -102,6 +108,14 @@ class Teller:
         for line in lines:
             self._line(attempt, line, now)
         shown.offset = offset + len(data) - len(shown.partial)
+
+    def _begin_of(self, attempt: int) -> int:
+        """What another watch tells of an attempt that begins now is no reason to leave it out here."""
+        return (
+            self._record.cursor(self._row.id, attempt).log_offset
+            if attempt <= (self._first or attempt)
+            else 0
+        )
 
     def end_log(self, attempt: int, now: datetime) -> None:
         """Tell a last line that has no end: the attempt writes no more."""

@@ -71,6 +71,17 @@ def test_a_death_is_recorded_once_though_the_stream_is_cut_and_comes_back(record
     assert sum(text.startswith("relaunch:") for text in bench.told("decision")) == 1
 
 
+def test_an_attempt_that_begins_before_the_eyes_of_two_watches_is_told_by_both_from_its_first_line(record):
+    watches = [Bench(record), Bench(record)]
+    for bench in watches:
+        bench.live()
+    for bench in watches:
+        bench.send(run_message(2, spec=bench.spec(2)), NO_DRIVER, log(b"one\ntwo\n", 0, attempt=2))
+        bench.turn()
+        bench.run.save_cursor(bench.clock.now(), force=True)
+    assert [bench.told("log") for bench in watches] == [["one", "two"]] * 2
+
+
 def test_a_restarted_watch_tells_no_line_of_the_log_twice(record):
     first = Bench(record)
     first.live()
