@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.guest import asked, gpu, session
+from orchestrator.guest import asked, gpu, masks, session
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -27,10 +27,15 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     pane = session.capture(name, socket, asked.integer(request, "lines", LINES, low=1))
     fields = {"session": name, "exists": pane is not None, "dead": False, "pid": None, "lines": []}
     if pane is not None:
-        fields.update(dead=pane.is_dead, pid=pane.pid, lines=_bounded(pane.lines))
+        fields.update(dead=pane.is_dead, pid=pane.pid, lines=_masked(_bounded(pane.lines)))
     link.send("capture", fields)
     link.send("gpu", gpu.once())
     link.send("end")
+
+
+def _masked(lines: list[str]) -> list[str]:
+    masker = masks.own()
+    return [masker.text(line) for line in lines]
 
 
 def _bounded(lines: tuple[str, ...]) -> list[str]:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import wire
 from orchestrator.guest import exits, files
+from orchestrator.guest.masked import MaskedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from orchestrator.guest.masks import RunMasks
     from orchestrator.guest.paths import RunDir
 
 LOG_PIECE_BYTES = 128 << 10
@@ -29,20 +31,30 @@ Line = tuple[str, dict[str, Any]]
 class AttemptFeed:
     """Reads one attempt; `turn` gives at most one piece of each file, so that no run starves another."""
 
-    def __init__(self, run: RunDir, number: int, log_offset: int = 0, metrics_offset: int = 0) -> None:
+    def __init__(
+        self, run: RunDir, number: int, masks: RunMasks, log_offset: int = 0, metrics_offset: int = 0
+    ) -> None:
         self.run = run
+        self.masks = masks
         self.number = number
         self.dir = run.attempt(number)
         self.log_offset = log_offset
         self.metrics_offset = metrics_offset
         self.is_drained = False  # all that was there at the last turn has been given
         self.has_ended = False  # exit.json is there
+        self.is_final = False  # who looks once waits for no line's end
         self._stamps: dict[str, files.Stamp | None] = {}
         self._paths = {name: str(self.dir / f"{name}.json") for name in SMALL_FILES}
         self._exit: dict[str, Any] | None = None
         self._exit_stamp: files.Stamp | None = None
-        self._log = self.dir / "log"
+        self._log_path = self.dir / "log"
+        self._log = MaskedFile(self._log_path, masks.current)
         self._metrics = self.dir / "metrics.jsonl"
+
+    @property
+    def has_more(self) -> bool:
+        """The last turn gave only a piece of what can be given now."""
+        return not self.is_drained and not self._log.is_holding
 
     def turn(self) -> Iterator[Line]:
         """Give what is new. exit.json is looked at first and given last, after every byte before it."""
@@ -60,7 +72,7 @@ class AttemptFeed:
         return {"run": self.run.name, "attempt": self.number, **fields}
 
     def _with_value(self, value: dict[str, Any]) -> dict[str, Any]:
-        return self._fields({"value": files.fit(value)})
+        return self._fields({"value": files.fit(self.masks.current().json(value))})
 
     def _look_for_exit(self) -> None:
         found = files.stamp(self.dir / exits.NAME)
@@ -71,18 +83,18 @@ class AttemptFeed:
         self.has_ended = True
 
     def _is_at_end(self) -> bool:
-        is_log_read = self.log_offset >= files.size_of(self._log)
+        is_log_read = self.log_offset >= files.size_of(self._log_path)
         # A last line without its end is no line and is not waited for.
         rest = files.read_piece(self._metrics, self.metrics_offset, METRICS_PIECE_BYTES)
         return is_log_read and b"\n" not in rest
 
     def _log_piece(self) -> Iterator[Line]:
-        size = files.size_of(self._log)
+        size = files.size_of(self._log_path)
         if size == self.log_offset:
             return
         if size < self.log_offset and size > 0:  # somebody emptied it; what is there now is new
             self.log_offset = 0
-        piece = files.read_piece(self._log, self.log_offset, LOG_PIECE_BYTES)
+        piece = self._log.piece(self.log_offset, LOG_PIECE_BYTES, is_final=self.is_final or self.has_ended)
         if piece:
             offset, self.log_offset = self.log_offset, self.log_offset + len(piece)
             yield "log", self._fields({"offset": offset, "data": wire.pack_bytes(piece)})
@@ -100,9 +112,9 @@ class AttemptFeed:
                 return
             end = len(piece)  # no line of ours is that long: skip it
         offset, self.metrics_offset = self.metrics_offset, self.metrics_offset + end
-        lines = [
-            value for line in piece[:end].splitlines() if (value := files.parse_object(line)) is not None
-        ]
+        found = (files.parse_object(line) for line in piece[:end].splitlines())
+        masker = self.masks.current()
+        lines = [masker.json(value) for value in found if value is not None]
         yield "metrics", self._fields({"offset": offset, "next_offset": self.metrics_offset, "lines": lines})
 
     def _small(self, name: str) -> Iterator[Line]:

@@ -22,7 +22,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     newest = place.attempts()[-1:]
     size = files.size_of(place.attempt(newest[0]) / "log") if newest else 0
     metrics = files.size_of(place.attempt(newest[0]) / "metrics.jsonl") if newest else 0
-    feed = RunFeed(place)
+    feed = RunFeed(place, is_final=True)
     feed.follow(newest[0] if newest else None, max(0, size - num_bytes), metrics)
     tags = session.tags()
     while True:

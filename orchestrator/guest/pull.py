@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import wire
 from orchestrator.guest import asked, inside, paths
+from orchestrator.guest.masked import masked_piece
+from orchestrator.guest.masks import RunMasks
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from orchestrator.guest.link import Link
+
+    Read = Callable[[int, int, int], bytes]
 
 WANTS = ("names", "hashes", "data")
 MAX_FILES = 10_000
+WORDS = "attempts"  # logs and what else a run says of itself: secrets are masked in it
 # Hashing says nothing for long on a slow disk; the near side must see that it goes on.
 TELL_EVERY_BYTES = 128 << 20
 
@@ -30,9 +37,24 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     found = [name for name in _walk(base, relative) if name.endswith(suffix)]
     if len(found) > MAX_FILES:
         raise Refusal("bad_request", f"{relative}: {len(found)} files; at most {MAX_FILES} travel at once")
+    read = _masked_read(RunMasks(place)) if relative.split("/")[0] == WORDS else _plain_read
     for name in found:
-        _send(link, base, name, want, asked.integer(offsets, name, 0))
+        _send(link, base, name, want, asked.integer(offsets, name, 0), read)
     link.send("end", {"run": place.name, "files": len(found)})
+
+
+def _plain_read(fd: int, size: int, at: int) -> bytes:
+    return os.pread(fd, size, at)
+
+
+def _masked_read(masks: RunMasks) -> Read:
+    """Read what a run says of itself; its sizes and offsets stay, its hash is of what is sent."""
+    masker = masks.current()
+
+    def read(fd: int, size: int, at: int) -> bytes:
+        return masked_piece(lambda begin, limit: os.pread(fd, limit, begin), at, size, masker)[0]
+
+    return read
 
 
 def _asked(request: wire.Message) -> tuple[str, str, dict[str, Any]]:
@@ -66,28 +88,27 @@ def _walk(base: Path, relative: str) -> list[str]:
     return sorted(found)
 
 
-def _send(link: Link, base: Path, name: str, want: str, offset: int) -> None:
+def _send(link: Link, base: Path, name: str, want: str, offset: int, read: Read) -> None:
     fd = os.open(base / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
         link.send("file", {"path": name, "size": size})
         if want == "names":
             return
-        link.send(
-            "file_end", {"path": name, "size": size, "sha256": _stream(link, fd, name, size, want, offset)}
-        )
+        sha256 = _stream(link, fd, name, size, want, offset, read)
+        link.send("file_end", {"path": name, "size": size, "sha256": sha256})
     finally:
         os.close(fd)
 
 
-def _stream(link: Link, fd: int, name: str, size: int, want: str, offset: int) -> str:
+def _stream(link: Link, fd: int, name: str, size: int, want: str, offset: int, read: Read) -> str:
     """Send the bytes from `offset` on, and return the sha256 of the whole file."""
     digest = hashlib.sha256()
     at = told = 0
     while at < size:
         # A piece never reaches across the offset: what is before it is hashed and not sent.
         end = offset if at < offset < size else size
-        piece = os.pread(fd, min(wire.MAX_CHUNK_BYTES, end - at), at)
+        piece = read(fd, min(wire.MAX_CHUNK_BYTES, end - at), at)
         if not piece:
             raise Refusal("checksum", f"{name}: it became shorter while it was read", "ask again")
         digest.update(piece)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.guest import checkpoints, clock, files, liveness, lock, processes
 from orchestrator.guest.feed import AttemptFeed, Line
+from orchestrator.guest.masks import RunMasks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,7 @@ class RunFeed:
     run: RunDir
     feeds: list[AttemptFeed] = field(default_factory=list)
     wants_scan: bool = True
+    is_final: bool = False  # one look: an unended last line is given too
     _attempts: list[int] = field(default_factory=list)
     _stamps: dict[str, files.Stamp | None] = field(default_factory=dict)
     _files: dict[str, dict[str, Any] | None] = field(default_factory=dict)
@@ -37,6 +39,10 @@ class RunFeed:
     _checkpoint_due: float = 0.0
     _sent: dict[str, Any] = field(default_factory=dict)
     _sent_at: float = 0.0
+    _masks: RunMasks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._masks = RunMasks(self.run)
 
     @property
     def newest(self) -> int | None:
@@ -51,7 +57,7 @@ class RunFeed:
     @property
     def has_more(self) -> bool:
         """The last turn gave only a piece of what is there."""
-        return bool(self.feeds) and not self.feeds[0].is_drained
+        return bool(self.feeds) and self.feeds[0].has_more
 
     def follow(self, attempt: int | None, log_offset: int, metrics_offset: int) -> None:
         """Begin again at `attempt` (None: the newest); a negative `log_offset` counts from the end."""
@@ -61,10 +67,15 @@ class RunFeed:
         if first is not None:
             if log_offset < 0:
                 log_offset = max(0, files.size_of(self.run.attempt(first) / "log") + log_offset)
-            self.feeds = [AttemptFeed(self.run, first, log_offset, metrics_offset)]
-            self.feeds += [AttemptFeed(self.run, n) for n in self._attempts if n > first]
+            self.feeds = [self._feed(first, log_offset, metrics_offset)]
+            self.feeds += [self._feed(n) for n in self._attempts if n > first]
         self._sent = {}
         self.wants_scan = True
+
+    def _feed(self, number: int, log_offset: int = 0, metrics_offset: int = 0) -> AttemptFeed:
+        feed = AttemptFeed(self.run, number, self._masks, log_offset, metrics_offset)
+        feed.is_final = self.is_final
+        return feed
 
     def turn(self, table: Table | None, tags: set[str] | None) -> Iterator[Line]:
         """Give what is new; `table` if there is a fresh one, `tags` the run directories with a session."""
@@ -95,7 +106,7 @@ class RunFeed:
             return
         attempts = self.run.attempts()
         last = self.feeds[-1].number if self.feeds else 0
-        self.feeds += [AttemptFeed(self.run, n) for n in attempts if n > last]
+        self.feeds += [self._feed(n) for n in attempts if n > last]
         if attempts != self._attempts:
             self._attempts = attempts
             self.wants_scan = True
@@ -162,7 +173,7 @@ class RunFeed:
             "spec": files.fit(spec) if spec else None,
             "attempt_info": self._files.get("attempt_info"),
             "alive": alive,
-            "stop": self._files.get("stop"),
+            "stop": self._masked_stop(),
             "checkpoint_step": self._checkpoint[0],
             "checkpoint_bytes": self._checkpoint[1],
         }
@@ -172,6 +183,13 @@ class RunFeed:
             return
         self._sent, self._sent_at = line, clock.ticking()
         yield "run", line
+
+    def _masked_stop(self) -> dict[str, Any] | None:
+        """Return the intent to stop with its reason masked; the spec stays as it is, for it is run again."""
+        stop = self._files.get("stop")
+        if stop is None or not isinstance(stop.get("reason"), str):
+            return stop
+        return {**stop, "reason": self._masks.current().text(stop["reason"])}
 
     def _is_only_workers(self, line: dict[str, Any]) -> bool:
         """Whether nothing changed but which processes there are, with the trainer among them."""

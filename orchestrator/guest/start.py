@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import wire
 from orchestrator.guest import asked, clock, exits, files, itself, liveness, lock, paths, repairs, session
+from orchestrator.guest.masks import keep_former
 from orchestrator.guest.refusal import TMUX_HINT, Refusal, from_os_error
 
 if TYPE_CHECKING:
@@ -208,6 +209,7 @@ def _check_space(path: Path, request: wire.Message) -> None:
 def _write_files(place: RunDir, number: int, spec: dict[str, Any], env: dict[str, str]) -> None:
     directory = place.attempt(number)
     exits.reserve(directory)
+    keep_former(place, env)
     files.write_json(place.path / "env", dict(env), mode=0o600)
     spec = {**spec, "schema": wire.SCHEMA, "run": place.name, "attempt": number}
     spec["env_names"] = sorted(env)

@@ -17,6 +17,7 @@ from typing import Any
 from orchestrator import wire
 from orchestrator.guest import clock, exits, files, lock, paths, processes, signals
 from orchestrator.guest.follow import Follower
+from orchestrator.guest.masks import RunMasks
 
 TURN_S = 0.2
 TERM_LIMIT_S = 5.0
@@ -62,7 +63,7 @@ class Supervisor:
             return self._end(exits.fields(self.number, error=f"the trainer could not be started: {error}"))
         self.trainer_pid = process.pid
         self._write_attempt()
-        follower = Follower(self.dir / "log", 1)
+        follower = Follower(self.dir / "log", 1, RunMasks(self.run).current)
         self._wait(wake, follower)
         duration_s = clock.ticking() - started
         self._kill_leftovers(wake)
@@ -71,7 +72,7 @@ class Supervisor:
         fields = exits.fields(
             self.number, code=code, signal=number, duration_s=duration_s, leftover=self.leftover
         )
-        follower.turn()
+        follower.turn(is_final=True)
         return self._end(fields)
 
     def _spawn(self, held: int) -> subprocess.Popen[bytes]:

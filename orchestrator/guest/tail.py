@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from orchestrator import wire
 from orchestrator.guest import asked, clock, files, paths
+from orchestrator.guest.masked import MaskedFile
+from orchestrator.guest.masks import RunMasks
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -28,13 +30,15 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     offset = asked.integer(request, "offset", -1)
     if offset < 0:
         offset = max(0, files.size_of(log) - asked.integer(request, "last_bytes", LAST_BYTES))
+    follows = bool(request.get("follow"))
+    masked = MaskedFile(log, RunMasks(place).current)
     while True:
-        piece = files.read_piece(log, offset, wire.MAX_CHUNK_BYTES)
+        piece = masked.piece(offset, wire.MAX_CHUNK_BYTES, is_final=not follows)
         if piece:
             fields = {"run": place.name, "attempt": number, "offset": offset, "data": wire.pack_bytes(piece)}
             link.send("log", fields)
             offset += len(piece)
-        elif not request.get("follow") or _has_gone(link):
+        elif not follows or _has_gone(link):
             break
     link.send("end", {"run": place.name, "attempt": number, "size": files.size_of(log)})
 
