@@ -38,6 +38,7 @@ class RunSpec:
     gpus: tuple[int, ...] | None = None
     checkpoint_dir: str | None = None
     env_names: tuple[str, ...] = ()
+    mask: tuple[str, ...] = ()  # patterns of further names whose values are secrets; `!NAME` is none
     trainer_sha256: str | None = None
     trainer_dir: str | None = None
     stop_grace_s: float = DEFAULT_STOP_GRACE_S
@@ -136,6 +137,7 @@ def spec_document(spec: RunSpec, *, state_dir: str, attempt: int, created_at: st
         "argv": list(trainer_argv(spec, f"{folder}/attempts/{attempt}")),
         "cwd": spec.trainer_dir,
         "env_names": sorted(spec.env_names),
+        "mask": list(spec.mask),
         "config": spec.config,
         "config_toml": spec.config_toml,
         "overrides": dict(spec.overrides),
@@ -170,6 +172,7 @@ def spec_from_document(document: Mapping[str, Any]) -> RunSpec:
             gpus=None if gpus is None else tuple(gpus),
             checkpoint_dir=document.get("own_checkpoint_dir"),
             env_names=tuple(document["env_names"]),
+            mask=tuple(document.get("mask") or ()),
             trainer_sha256=document["trainer_sha256"],
             trainer_dir=document["cwd"],
             stop_grace_s=float(document["stop_grace_s"]),

@@ -23,6 +23,7 @@ from orchestrator.cli.context import (
 )
 from orchestrator.cli.launching import push_progress, read_config
 from orchestrator.cli.reporting import report
+from orchestrator.cli.secrets import check_secrets
 from orchestrator.cli.watching import watch_rows
 from orchestrator.launch import RunSpec, parse_setting
 
@@ -106,6 +107,7 @@ def relaunch(
     """
     changes = [parse_setting(item) for item in settings or []]
     name, text = read_config(config) if config else (None, None)
+    check_secrets(RunSpec(run="", config=name, config_toml=text, overrides=tuple(changes)), {})
 
     def change(old: RunSpec) -> RunSpec:
         fields: dict[str, Any] = {"inject": tuple(inject or ())}

@@ -26,6 +26,7 @@ from orchestrator.cli.context import (
     with_login,
 )
 from orchestrator.cli.reporting import ignored, report
+from orchestrator.cli.secrets import check_secrets
 from orchestrator.cli.watching import watch_rows
 from orchestrator.errors import CommandFailed, ConfigError, GuestRefused
 from orchestrator.launch import (
@@ -144,11 +145,12 @@ def _make_spec(
     inject: list[str],
     command: list[str],
     env: Mapping[str, str],
+    mask: list[str],
 ) -> RunSpec:
     if command and (config or settings or inject):
         raise ConfigError("-- COMMAND: --config, --set and --inject are for the bundled trainer only")
     name, text = (None, None) if command else read_config(config or target.config or DEFAULT_CONFIG)
-    return RunSpec(
+    spec = RunSpec(
         run=check_run_name(run),
         python=target.python,
         command=tuple(command),
@@ -159,7 +161,10 @@ def _make_spec(
         gpus=target.gpus,
         checkpoint_dir=target.checkpoint_dir,
         env_names=tuple(sorted(env)),
+        mask=tuple(mask),
     )
+    check_secrets(spec, env)
+    return spec
 
 
 def launch(
@@ -190,6 +195,10 @@ def launch(
     ] = None,
     env_file: Annotated[
         Path | None, typer.Option("--env-file", help="NAME=VALUE lines for the trainer.")
+    ] = None,
+    mask: Annotated[
+        list[str] | None,
+        typer.Option("--mask", help="Variables to mask in all output, beside *TOKEN*, *KEY ...; !NAME: not."),
     ] = None,
     python: Annotated[
         str | None, typer.Option("--python", help="The trainer's python in the container.")
@@ -237,7 +246,7 @@ def launch(
     load_playbook(playbook)  # a mistake in it would be met by the watch, when it matters
     files = [Path(path) for path in (target.env_file, env_file) if path]
     values = _read_env(env, files)
-    spec = _make_spec(run, target, config, settings or [], inject or [], command or [], values)
+    spec = _make_spec(run, target, config, settings or [], inject or [], command or [], values, mask or [])
     if dry_run:
         _print_dry_run(spec, target, as_json=as_json)
         return

@@ -89,7 +89,7 @@ _CLEAR_NAMES = re.compile(
     r"|(?:access|auth|api|hf|hub|refresh|id|bearer|session|bot)[_-]token)\Z"
 )
 _NAME_CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
-_NO_SECRET = re.compile(rb"(?i)(?:none|null|true|false|\d{1,9}|\*+)\Z")
+_NO_SECRET = re.compile(rb"(?i)(?:none|null|true|false|\d{1,9}|\*+|\$[A-Z_][A-Z0-9_]*)\Z")
 
 
 def _is_assigned(data: bytes, match: re.Match[bytes]) -> bool:

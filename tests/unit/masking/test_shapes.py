@@ -45,6 +45,7 @@ HARMLESS = [
     "key=value, cache key: fxabcdefghijklmnop, key='layers.0.self_attn'",
     "mask_token: 151669 pad_token='<|endoftext|>' eos_token=</s>",
     "KeyError: 'layers.0.self_attn.q_proj.weight'",
+    "export HF_TOKEN=$MY_HF_TOKEN WANDB_API_KEY=${WANDB_KEY}",
     "HF_TOKEN=None, MY_SECRET=********, USE_TOKEN=true",
     "Downloading https://huggingface.co/Qwen/Qwen3-8B/resolve/main/model.safetensors",
     "tcp://127.0.0.1:29500 init_method=env://, file:///a/b@c",

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from orchestrator.errors import ConfigError
@@ -89,3 +91,10 @@ def test_a_wrong_env_line_is_named_without_its_secret():
         parse_env_file("A=1\nhf_verysecret\n", "env")
     assert "line 2" in str(caught.value)
     assert "verysecret" not in str(caught.value)
+
+
+def test_the_patterns_of_names_to_mask_travel_with_the_run():
+    spec = replace(SPEC, mask=("LICEN*", "!CACHE_KEY"))
+    document = spec_document(spec, state_dir="/s", attempt=1, created_at="t")
+    assert document["mask"] == ["LICEN*", "!CACHE_KEY"]
+    assert spec_from_document(document).mask == spec.mask
