@@ -24,6 +24,7 @@ from orchestrator.cli import (
     launching,
     looking,
     reading,
+    recording,
     replaying,
     telling,
     tidying,
@@ -102,6 +103,7 @@ exporting.register(app)
 evaluating.register(app)
 comparing.register(app)
 replaying.register(app)
+recording.register(app)
 tidying.register(app)
 demo.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")

@@ -9,6 +9,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, load_playbook, print_json
+from orchestrator.cli.playing import Show, show_recording
 from orchestrator.errors import ConfigError
 from orchestrator.terminal import one_line, plain
 
@@ -27,7 +28,9 @@ def register(app: typer.Typer) -> None:
 def replay(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[DIR|FILE]...", help="Bare logs, or folders of labelled ones (index.jsonl)."),
+        typer.Argument(
+            metavar="[DIR|FILE]...", help="Recorded runs, bare logs, or folders of labelled ones."
+        ),
     ] = None,
     log: Annotated[
         Path | None, typer.Option("--log", help="One bare log or a pane's text; - is standard input.")
@@ -45,19 +48,25 @@ def replay(
     labels: Annotated[
         Path | None, typer.Option("--labels", help="Labels of a folder's logs; default its index.jsonl.")
     ] = None,
+    pace: Annotated[
+        float | None,
+        typer.Option("--pace", help="As it happened, so many times as fast; default all at once.", min=0.001),
+    ] = None,
     playbook: options.Playbook = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say what recorded logs show, with the line that proves it, and what the playbook would do.
+    """Say what recorded runs and logs show, with the line that proves it, and what the playbook would do.
 
-    Nothing is connected to and nothing is done. A bare log says less than a run: whether its program still
-    lives is known only from an exit status. Of labelled logs: precision and recall by class, what was taken
-    for what, and what would be relaunched though a person should be called.
+    Nothing is connected to and nothing is done. Of a recorded run: every diagnosis and decision in order,
+    with its time, through the reader, the classifier and the playbook of a watch. A bare log says less than
+    a run: whether its program still lives is known only from an exit status. Of labelled logs: precision and
+    recall by class, what was taken for what, and what would be relaunched though a person should be called.
 
     Examples:
 
         dflashctl replay --log pane.txt --width 120 --json
         dflashctl replay --log train.log --exit-status 137
+        dflashctl replay b32-recording.tar.gz --pace 60
         dflashctl replay labelled-logs/ --json
     """
     if (log is None) == (not paths):
@@ -69,7 +78,8 @@ def replay(
     for option, value in (("--exit-status", exit_status), ("--width", width)):
         if value is not None:
             raise ConfigError(f"{option} {value} belongs to --log", hint="labels give it for each log")
-    bodies = [_replay_path(path, labels, rules, as_json=as_json) for path in paths or ()]
+    show = Show(rules=rules, as_json=as_json, pace=pace)
+    bodies = [_replay_path(path, labels, show) for path in paths or ()]
     if as_json:
         print_json({"replays": bodies})
 
@@ -87,17 +97,23 @@ def _replay_log(
         _print(found)
 
 
-def _replay_path(path: Path, labels: Path | None, rules: Playbook, *, as_json: bool) -> dict[str, Any]:
+def _replay_path(path: Path, labels: Path | None, show: Show) -> dict[str, Any]:
     """Replay one path, print it unless the answer is to be JSON, and return it as plain data."""
+    from orchestrator.replay.archive import is_archive, unpacked
     from orchestrator.replay.files import read_chunks
     from orchestrator.replay.judge import judge_chunks
     from orchestrator.replay.labels import INDEX, read_labels
 
     index = labels or (path / INDEX)
+    if is_archive(path):
+        with unpacked(path) as folder:
+            return show_recording(path, folder, show)
+    if path.is_dir() and index.is_file():
+        return _replay_labelled(path, read_labels(index), show.rules, as_json=show.as_json)
     if path.is_dir():
-        return _replay_labelled(path, read_labels(index), rules, as_json=as_json)
-    found = judge_chunks(read_chunks(path), exit_status=None, width=None, playbook=rules)
-    if not as_json:
+        return show_recording(path, path, show)
+    found = judge_chunks(read_chunks(path), exit_status=None, width=None, playbook=show.rules)
+    if not show.as_json:
         SETTINGS.out.print(f"{one_line(str(path))}:", markup=False)
         _print(found)
     return {"path": str(path), **found.to_json()}

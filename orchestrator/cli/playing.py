@@ -1,0 +1,76 @@
+"""A recorded run, told again: at once, or at its own pace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.cli.context import SETTINGS
+from orchestrator.clock import timestamp
+from orchestrator.terminal import one_line, plain
+
+if TYPE_CHECKING:
+    from orchestrator.playbook import Playbook
+    from orchestrator.replay.player import Told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show:
+    """How to show what is replayed. `pace` is how many times as fast as it happened, None: at once."""
+
+    rules: Playbook
+    as_json: bool
+    pace: float | None = None
+
+
+def show_recording(path: Path, folder: Path, show: Show) -> dict[str, Any]:
+    """Tell a recorded run again and return it as plain data; `path` is its name for people."""
+    from orchestrator.replay.player import play
+    from orchestrator.replay.recording import read_recording
+
+    recording = read_recording(folder)
+    if not show.as_json:
+        SETTINGS.out.print(f"{recording.run}, recorded {recording.recorded_at}:", markup=False)
+    told = []
+    for each in paced(play(recording, show.rules), show.pace):
+        told.append(_json(each))
+        if not show.as_json:
+            _print(each)
+    return {"path": str(path), "run": recording.run, "attempts": len(recording.attempts), "told": told}
+
+
+def paced(told: Iterable[Told], pace: float | None) -> Iterator[Told]:
+    """Yield each when its time has come, counted from the first."""
+    clock = SETTINGS.clock
+    started, first = clock.monotonic(), None
+    for each in told:
+        first = first or each.at
+        if pace is not None:
+            due = (each.at - first).total_seconds() / pace
+            clock.sleep(max(0.0, due - (clock.monotonic() - started)))
+        yield each
+
+
+def _print(told: Told) -> None:
+    out = SETTINGS.out
+    clock = told.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    name = f"{told.detail['class'] or told.detail['state']} - " if told.kind == "diagnosis" else ""
+    out.print(f"{clock} [{told.attempt}] {told.kind}: {name}{plain(told.text)}", markup=False)
+    for item in told.evidence if told.kind == "diagnosis" else ():
+        where = f" byte {item.offset}" if item.offset is not None else ""
+        rank = f", rank {item.rank}" if item.rank is not None else ""
+        out.print(f"    {item.role.value} ({item.source}{where}{rank}): {one_line(item.text)}", markup=False)
+    for change in told.detail.get("changes", ()):
+        kind = "set" if "set" in change else "env"
+        out.print(f"    {kind} {change[kind]}={plain(change['value'])}", markup=False)
+
+
+def _json(told: Told) -> dict[str, Any]:
+    evidence = [
+        {"line": e.text, "offset": e.offset, "rank": e.rank, "source": e.source, "role": e.role.value}
+        for e in told.evidence
+    ]
+    body = {"at": timestamp(told.at), "attempt": told.attempt, "kind": told.kind, "text": told.text}
+    return {**body, told.kind: told.detail, "evidence": evidence}

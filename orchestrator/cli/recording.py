@@ -1,0 +1,124 @@
+"""record: a run written down for a replay or a bug report."""
+
+from __future__ import annotations
+
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.context import SETTINGS, find_run, opened_record, print_json, site_of
+from orchestrator.cli.tidying import size_text
+from orchestrator.errors import BlindError, ConfigError, GuestRefused
+from orchestrator.terminal import one_line
+
+if TYPE_CHECKING:
+    from orchestrator.record import Record, RunRow
+    from orchestrator.replay.known import Known
+
+ENDING = ".tar.gz"
+MAX_EVENTS = 10_000
+
+
+def register(app: typer.Typer) -> None:
+    """Add this file's verb."""
+    app.command(rich_help_panel="Take")(record)
+
+
+def record(
+    run: options.RunName = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="A folder, or a .tar.gz; default ./<run>-recording.tar.gz."),
+    ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="All of each log, not only its head, tail and evidence.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    as_json: options.Json = False,
+) -> None:
+    """Write a run down: its attempts, logs, numbers, GPU readings and ends, with their times, secrets masked.
+
+    `dflashctl replay` reads it again, and it is small enough for a bug report. A container that cannot be
+    reached leaves what the record knows. Look through it before you give it away.
+
+    Examples:
+
+        dflashctl record b32
+        dflashctl record b32 --whole --out b32-whole/
+    """
+    with opened_record() as database:
+        row = find_run(database, run, host, ct)
+        known = _known(database, row)
+    place = (out or Path(f"{row.name}-recording{ENDING}")).expanduser().absolute()
+    if place.exists() and not force:
+        raise ConfigError(f"{one_line(str(place))}: it is there already", hint="give --force to replace it")
+    unreached = _write(row, known, place, whole=whole)
+    files = [place] if place.is_file() else [each for each in sorted(place.rglob("*")) if each.is_file()]
+    total = sum(each.stat().st_size for each in files)
+    if as_json:
+        print_json({"run": row.name, "path": str(place), "bytes": total, "unreached": unreached})
+        return
+    out_ = SETTINGS.out
+    if unreached is not None:
+        SETTINGS.err.print(f"{unreached}; this is what the record knows", markup=False)
+    out_.print(f"{place}: {len(known.attempts)} attempts, {size_text(total)}", markup=False)
+    out_.print(f"replay it: dflashctl replay {place}", markup=False)
+
+
+def _known(database: Record, row: RunRow) -> Known:
+    from orchestrator.replay.known import Known
+
+    return Known(
+        run=row.name,
+        attempts=database.attempts(row.id),
+        events=database.events(row.id, limit=MAX_EVENTS),
+        diagnoses=database.diagnoses(row.id),
+        metrics=database.metrics(row.id),
+        gpus=database.gpus(row.id),
+    )
+
+
+def _write(row: RunRow, known: Known, place: Path, *, whole: bool) -> str | None:
+    """Make the folder or the archive, whole or not at all; return why the container was not reached."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".recording-") as made:
+            name = place.name.removesuffix(ENDING)
+            folder = Path(made) / name
+            unreached = _fill(row, known, folder, whole=whole)
+            ready = folder
+            if place.name.endswith(ENDING):
+                ready = Path(made) / "packed"
+                with tarfile.open(ready, "w:gz") as archive:
+                    archive.add(folder, arcname=name)
+            if place.is_dir():
+                shutil.rmtree(place)
+            ready.replace(place)
+    except OSError as error:
+        raise ConfigError(f"{one_line(str(place))}: cannot be written: {error.strerror or error}") from error
+    return unreached
+
+
+def _fill(row: RunRow, known: Known, folder: Path, *, whole: bool) -> str | None:
+    from orchestrator.replay.recorder import Recorder
+
+    recorder, now = Recorder(known, folder, whole=whole), SETTINGS.clock.now()
+    site = site_of(row)
+    try:
+        try:
+            recorder.write(site.client(), None, now)
+        except (BlindError, GuestRefused) as error:
+            unreached = one_line(error.message)
+            shutil.rmtree(folder, ignore_errors=True)
+            recorder.write(None, unreached, now)
+            return unreached
+    finally:
+        site.close()
+    return None

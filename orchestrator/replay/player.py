@@ -1,0 +1,177 @@
+"""A recording through the whole reader, classifier and playbook: what would have been told and decided.
+
+No clock and no container: the times are the recording's, and what was relaunched is in the recording.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.classify import diagnose
+from orchestrator.decide import decide
+from orchestrator.errors import ConfigError
+from orchestrator.observe import RunTracker
+from orchestrator.replay.judge import decision_json
+from orchestrator.replay.timeline import Moment, moments
+from orchestrator.types import (
+    ActKind,
+    Decision,
+    Diagnosis,
+    Evidence,
+    History,
+    PastAttempt,
+    Present,
+    RunState,
+    Snapshot,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from orchestrator.playbook import Playbook
+    from orchestrator.replay.recording import Recording
+
+LOOK_S = 5.0  # between two diagnoses while nothing but the log and numbers come
+_AT_ONCE = frozenset({"run", "exit", "last_words", "result"})
+_UNTOLD = frozenset({RunState.NEW})
+_DECIDED = frozenset({RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED, RunState.FINISHED})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One thing that would have been told: `attempt`, `prediction`, `diagnosis` or `decision`."""
+
+    at: datetime
+    attempt: int
+    kind: str
+    text: str
+    detail: dict[str, Any] = field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
+
+
+def play(recording: Recording, playbook: Playbook) -> Iterator[Told]:
+    """Yield what would have been told, in order.
+
+    Raises:
+        ConfigError: A file of the recording is not what it should be.
+    """
+    player = _Player(recording, playbook)
+    for moment in moments(recording):
+        try:
+            yield from player.take(moment)
+        except (LookupError, TypeError, ValueError) as error:
+            what = f"attempt {moment.attempt}: its {moment.message['type']}"
+            raise ConfigError(f"{what} is not what DESIGN.md says: {error!r}") from error
+
+
+class _Player:
+    """What is known up to one moment."""
+
+    def __init__(self, recording: Recording, playbook: Playbook) -> None:
+        self._known = {attempt.number: attempt.known for attempt in recording.attempts}
+        self._playbook = playbook
+        self._tracker = RunTracker(recording.run)
+        self._tracker.container = "running"
+        self._past: list[PastAttempt] = []
+        self._diagnosis: Diagnosis | None = None
+        self._looked_at: datetime | None = None
+        self._began_at: datetime | None = None
+
+    def take(self, moment: Moment) -> Iterator[Told]:
+        """Take in what came and yield what is news."""
+        sighting = self._tracker.apply(moment.message, moment.at)
+        if sighting.attempt is not None:
+            self._diagnosis, self._looked_at, self._began_at = None, None, moment.at
+            text = f"attempt {sighting.attempt}"
+            yield Told(at=moment.at, attempt=moment.attempt, kind="attempt", text=text)
+        for evidence in sighting.predictions:
+            yield Told(
+                at=moment.at,
+                attempt=moment.attempt,
+                kind="prediction",
+                text=evidence.text,
+                evidence=(evidence,),
+            )
+        is_due = self._looked_at is None or (moment.at - self._looked_at).total_seconds() >= LOOK_S
+        if is_due or moment.message["type"] in _AT_ONCE:
+            yield from self._look(moment)
+
+    def _look(self, moment: Moment) -> Iterator[Told]:
+        self._looked_at = moment.at
+        seen = self._tracker.snapshot(moment.at)
+        if seen is None:
+            return
+        snapshot = replace(seen, host_lines=moment.host_lines)
+        limits = self._playbook.limits_for(self._tracker.median_step_s, self._tracker.median_phase_s)
+        diagnosis = diagnose(snapshot, limits)
+        before, self._diagnosis = self._diagnosis, diagnosis
+        if _is_same(before, diagnosis) or diagnosis.state in _UNTOLD:
+            return
+        yield Told(
+            at=moment.at,
+            attempt=snapshot.attempt,
+            kind="diagnosis",
+            text=diagnosis.summary,
+            detail=_diagnosis_json(diagnosis),
+            evidence=diagnosis.evidence,
+        )
+        if diagnosis.state not in _DECIDED:
+            return
+        history = History(attempts=tuple(self._past))
+        decision = decide(diagnosis, self._playbook, history, snapshot, moment.at, 0.0)
+        if diagnosis.state is not RunState.HUNG:
+            self._remember(diagnosis, snapshot, moment.at)
+        yield _told_decision(decision, snapshot, moment.at)
+
+    def _remember(self, diagnosis: Diagnosis, snapshot: Snapshot, at: datetime) -> None:
+        """Keep an ended attempt as the record would, for the budgets of those after it."""
+        known = self._known.get(snapshot.attempt, {})
+        beat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
+        checkpoint = beat.checkpoint_step if beat is not None else None
+        past = PastAttempt(
+            attempt=snapshot.attempt,
+            failure=diagnosis.failure,
+            fingerprint=diagnosis.fingerprint,
+            started_at=snapshot.started_at or self._began_at,
+            ended_at=at,
+            first_step=beat.resumed_from_step if beat is not None else None,
+            last_step=snapshot.last_step,
+            checkpoint_step=checkpoint if checkpoint is not None else _number(known.get("checkpoint_step")),
+            rung=_number(known.get("rung")),
+            by_watch=known.get("by") != "user",
+        )
+        self._past = [a for a in self._past if a.attempt != past.attempt] + [past]
+
+
+def _is_same(before: Diagnosis | None, now: Diagnosis) -> bool:
+    key = (now.state, now.failure, now.fingerprint)
+    return before is not None and (before.state, before.failure, before.fingerprint) == key
+
+
+def _diagnosis_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {
+        "state": diagnosis.state.value,
+        "class": diagnosis.failure.value if diagnosis.failure else None,
+        "confidence": round(diagnosis.confidence, 3),
+        "fingerprint": diagnosis.fingerprint,
+    }
+
+
+def _told_decision(decision: Decision, snapshot: Snapshot, at: datetime) -> Told:
+    wait_s = (decision.not_before - at).total_seconds() if decision.not_before is not None else 0.0
+    detail = {**decision_json(decision), "in_s": round(wait_s, 3), "attempts_left": decision.attempts_left}
+    if decision.kind is ActKind.GIVE_UP:
+        detail["kind"] = ActKind.GIVE_UP.value  # of a whole run the budget is known
+    return Told(
+        at=at,
+        attempt=snapshot.attempt,
+        kind="decision",
+        text=f"{detail['kind']}: {decision.reason}",
+        detail=detail,
+    )
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
