@@ -148,6 +148,8 @@ def _relaunch(
     waits = rule.backoff_s or playbook.backoff_s
     wait_s = waits[min(ledger.num_failures, len(waits) - 1)]
     wait_s *= 1.0 + playbook.jitter * max(-1.0, min(1.0, jitter))
+    if diagnosis.state is RunState.HUNG:  # it lives, and whoever was told may see what we do not
+        wait_s = max(wait_s, playbook.grace_s)
     why = climbed.rung.why if climbed.rung is not None else rule.why
     count = f"relaunch {spent + 1} of {rule.attempts} for this cause"
     today = f"attempt {ledger.num_today(now) + 1} of at most {playbook.max_attempts_per_day} in 24 hours"

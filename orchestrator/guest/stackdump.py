@@ -83,7 +83,7 @@ def _by_py_spy(spy: str, ranks: Sequence[Rank], problems: list[str]) -> dict[int
     deadline = clock.ticking() + PY_SPY_LIMIT_S
     for rank in ranks:
         out: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  a pipe that nobody reads would block it
-        command = [spy, "dump", "--pid", str(rank.pid)]
+        command = [spy, "dump", "--full-filenames", "--pid", str(rank.pid)]
         try:
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, close_fds=True
@@ -105,12 +105,18 @@ def _by_py_spy(spy: str, ranks: Sequence[Rank], problems: list[str]) -> dict[int
         text = said.read(MAX_DUMP_BYTES).decode("utf-8", "replace")
         said.close()
         if code == 0:
-            told[rank.pid] = text
+            told[rank.pid] = _without_command(text)
         else:
             last = (text.strip().splitlines() or ["no word"])[0]
             failed.add(f"py-spy: {last}" if code is not None else f"py-spy took over {PY_SPY_LIMIT_S:.0f} s")
     problems += sorted(failed)
     return told
+
+
+def _without_command(text: str) -> str:
+    """Leave out py-spy's first line, the command with its arguments: they may hold a secret."""
+    head, _, rest = text.partition("\n")
+    return rest.lstrip("\n") if head.startswith("Process ") else text
 
 
 def _by_signal(ranks: Sequence[Rank]) -> dict[int, str]:

@@ -15,6 +15,7 @@ from orchestrator.observe import NOT_LOOKED
 from orchestrator.types import ActKind, Decision, RunState, Snapshot
 from orchestrator.watch.ending import save_call
 from orchestrator.watch.events import Level
+from orchestrator.watch.stacktaking import take_and_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -105,6 +106,22 @@ class Acts:
                 run.teller.emit("act", now, f"relaunching as attempt {attempt}")
             self._begin(run, "start", attempt, lambda: self._start(run, spec, attempt, decision))
 
+    def look_into(self, run: RunWatch) -> None:
+        """Ask every rank of what hangs where it is, before anything is done about it."""
+        attempt, site = run.teller.attempt, self._sites[run.row.target_key]
+        if attempt is None or not run.patience.is_due(self._clock.monotonic()):
+            return
+        run.is_looked_into = True
+
+        def ask() -> str:
+            _require_running(site, run.row.target_key)
+            run.taken = take_and_record(
+                site.client(), site.state_dir, run.row.name, attempt, self._record, run.row.id, self._clock
+            )
+            return run.taken.text
+
+        self._begin(run, "stacks", attempt, ask)
+
     @staticmethod
     def _closed(run: RunWatch, snapshot: Snapshot, spec: RunSpec) -> tuple[Closed, ...]:
         book = run.playbook
@@ -148,9 +165,7 @@ class Acts:
 
     def _start(self, run: RunWatch, spec: RunSpec, attempt: int, decision: Decision) -> str:
         site = self._sites[run.row.target_key]
-        state = site.container_state()  # a lock that came since the stream began is known to the host only
-        if state not in (None, "running"):
-            raise ActRefused(f"{run.row.target_key}: the container is {state}")
+        _require_running(site, run.row.target_key)
         started = self._actor.start(
             site.client(),
             run.row.id,
@@ -178,7 +193,9 @@ class Acts:
         run.busy = False
         if isinstance(error, RecordError):
             raise error
-        if error is None:
+        if ended.kind == "stacks" and not isinstance(error, ActRefused):
+            run.tell_stacks(error, self._clock.now())
+        elif error is None:
             if (run.teller.attempt or 0) < ended.attempt or ended.kind == "stop":
                 run.patience.done(self._clock.monotonic())
             level = Level.GOOD if ended.kind == "start" else Level.INFO
@@ -188,6 +205,7 @@ class Acts:
         elif isinstance(error, GuestRefused):
             self._refused(run, error.reason, f"not yet: {error}")
         elif isinstance(error, (ActRefused, BlindError, ConfigError)):
+            run.is_looked_into = run.is_looked_into and ended.kind != "stacks"
             self._refused(run, error.code, f"not yet: {error}")
         else:
             logger.error("an act failed", exc_info=error, extra={"run": run.row.name})
@@ -217,3 +235,14 @@ class Acts:
         deadline = time.monotonic() + limit_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _require_running(site: ActSite, where: str) -> None:
+    """A lock or a freeze that came since the stream began is known to the host only.
+
+    Raises:
+        ActRefused: The host says that the container does not simply run.
+    """
+    state = site.container_state()
+    if state not in (None, "running"):
+        raise ActRefused(f"{where}: the container is {state}")

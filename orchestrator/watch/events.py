@@ -25,8 +25,8 @@ class Level(str, Enum):
 class WatchEvent:
     """One thing told.
 
-    `kind`: log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, gate, guard,
-    fault.
+    `kind`: host, log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, gate,
+    guard, stacks, pattern, fault.
     """
 
     kind: str

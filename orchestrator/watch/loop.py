@@ -158,7 +158,9 @@ class Watcher:
     def _turn_run(self, run: RunWatch) -> None:
         with self._guarded(run, "a turn failed", is_deafening=False):
             decision = run.turn(self._clock.now())
-            if decision is not None and self._clock.monotonic() >= self._faulty_until.get(run.row.id, 0.0):
+            if run.wants_stacks:
+                self.acts.look_into(run)
+            elif decision is not None and self._clock.monotonic() >= self._faulty_until.get(run.row.id, 0.0):
                 self.acts.consider(run, decision)
 
     @contextmanager

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.limits import Limits
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
+    from orchestrator.watch.stacktaking import Taken
     from orchestrator.wire import Message
 
 REREAD_BYTES = 64 << 20
@@ -67,6 +68,8 @@ class RunWatch:
         self.decision: Decision | None = None
         self.ended: Exit | None = None
         self.busy = False  # an act is being carried out
+        self.is_looked_into = False  # the ranks of what hangs were asked where they are
+        self.taken: Taken | None = None  # what they said
         self.diagnosis: Diagnosis | None = None
         self._record = record
         self._kept: _Kept | None = None
@@ -199,6 +202,19 @@ class RunWatch:
             return None
         return decision if decision.not_before is None or decision.not_before <= now else None
 
+    @property
+    def wants_stacks(self) -> bool:
+        """Whether it hangs and its ranks were not asked yet; a watch that only observes asks nobody."""
+        hangs = self.diagnosis is not None and self.diagnosis.state is RunState.HUNG
+        return hangs and self.acting and not self.busy and not self.is_looked_into
+
+    def tell_stacks(self, error: BaseException | None, now: datetime) -> None:
+        """Tell where the ranks are, or why nobody knows; that holds nothing up."""
+        if error is not None or self.taken is None:
+            self.teller.emit("stacks", now, f"could not be had: {error}", level=Level.WARNING)
+            return
+        self.teller.emit("stacks", now, self.taken.text, level=Level.WARNING, detail=self.taken.detail())
+
     def _limits(self) -> Limits:
         return self.playbook.limits_for(self.tracker.median_step_s, self.tracker.median_phase_s)
 
@@ -222,6 +238,8 @@ class RunWatch:
             self._kept = None
             self.patience.reset()
         self.decision = None
+        if diagnosis.state is not RunState.HUNG:
+            self.is_looked_into, self.taken = False, None
         # A person who relaunches stops the run for a moment only; the next attempt is about to come.
         is_passing = diagnosis.state is RunState.STOPPED and snapshot.stop_reason == RELAUNCH_REASON
         self.ended = None if is_passing else _FINAL_EXIT.get(diagnosis.state)

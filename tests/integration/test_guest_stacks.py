@@ -135,10 +135,11 @@ def test_an_older_attempt_is_not_asked(guest):
 def test_py_spy_is_asked_first_and_sees_what_registered_nothing(guest):
     guest.env["PATH"] = f"{Path(SPY or '').parent}{os.pathsep}{guest.env['PATH']}"
     code = "import time\ndef naps(): time.sleep(600)\nnaps()"
-    started = guest.start(argv=[sys.executable, "-c", code])
+    started = guest.start(argv=[sys.executable, "-c", code, "--token", "hidden"])
     driver.wait_until(lambda: processes.read_stat(started["trainer_pid"]) is not None)
     (stack, end) = guest.ask("stacks", run="r")
     assert (stack["how"], stack["rank"], "naps" in stack["text"]) == ("py-spy", None, True), (stack, end)
+    assert "hidden" not in stack["text"], "an argument may be a secret"
 
 
 def test_a_rank_s_flight_recorder_is_asked_by_its_pipe_and_copied(guest, tmp_path):

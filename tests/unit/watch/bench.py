@@ -77,6 +77,8 @@ class FakeGuest:
         assert self.goes_on.wait(10), "the test never let the call go on"
         if self.answer is not None:
             self.answer(verb, request)
+        if verb == "stacks":
+            return stacks_answer(request["attempt"])
         if verb == "stop":
             return [{"type": "stopped", "already": False, "terminated": [1], "killed": []}]
         return [{"type": "started", "attempt": request["attempt"], "trainer_pid": 77, "session": "s"}]
@@ -203,6 +205,16 @@ class Bench:
     def actions(self) -> list[tuple[str, str]]:
         """(kind, text) of the record's acts and their outcomes."""
         return [(e.kind, e.text) for e in self.record.events() if e.kind in ("action", "outcome")]
+
+
+def stacks_answer(attempt: int) -> list[dict[str, Any]]:
+    text = 'Current thread 0x7f (most recent call first):\n  File "/srv/trainer/loop.py", line 9 in wait\n'
+    stack = {
+        "type": "stack", "rank": 0, "pid": 7, "name": "python3", "state": "S", "wchan": "futex_do_wait",
+        "how": "faulthandler", "text": text, "file": "attempts/1/stacks/t/rank-0.txt",
+    }  # fmt: skip
+    path, files = f"attempts/{attempt}/stacks/t", ["rank-0.txt"]
+    return [stack, {"type": "stacks", "attempt": attempt, "path": path, "files": files, "problems": []}]
 
 
 def exit_json(code: int | None = 1, signal: int | None = None) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def test_a_decision_is_dropped_when_the_run_moves_again(record):
     assert bench.run.diagnosis.state.value == "hung"
     bench.send(attempt_message("heartbeat", heartbeat_json(step=41)))
     bench.turn(50)
-    assert bench.guest.calls == []
+    assert {verb for verb, _ in bench.guest.calls} == {"stacks"}, "looked at, and left alone"
     assert bench.run.decision is None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.clock import timestamp
 from orchestrator.errors import GuestRefused, HostUnreachable
 from tests.builders import attempt_message, heartbeat_json
-from tests.unit.watch.bench import NO_DRIVER, PONG, SPEC, exit_json
+from tests.unit.watch.bench import NO_DRIVER, PONG, SPEC, exit_json, stacks_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,10 +178,19 @@ class World:
             raise HostUnreachable("no answer")
         if not self.is_connected:
             self.wrongs.append(f"asked to {verb} while the stream was known to be lost")
+        if verb == "stacks":
+            return self._stacks(request)
         answer = self._start(request) if verb == "start" else self._stop(request)
         if not self.answers:
             raise HostUnreachable("connection lost in mid-call")
         return [answer]
+
+    def _stacks(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        if not self.newest.is_alive or request["attempt"] != self.newest.number:
+            raise GuestRefused("nothing lives", reason="not_found")
+        if not self.answers:
+            raise HostUnreachable("connection lost in mid-call")
+        return stacks_answer(request["attempt"])
 
     def _start(self, request: Mapping[str, Any]) -> dict[str, Any]:
         number, one = request["attempt"], self.newest
