@@ -340,6 +340,7 @@ class Diagnosis:
     warnings: tuple[Evidence, ...] = ()  # predictions, to be reported when printed
     confidence: float = 1.0
     fingerprint: str | None = None  # same cause, same fingerprint, across attempts
+    also: tuple[FailureClass, ...] = ()  # what it may be as well, where the proof is cut off or shared
 
     @property
     def is_dead(self) -> bool:

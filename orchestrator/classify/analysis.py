@@ -6,19 +6,19 @@ import re
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import match
-from orchestrator.classify.found import Found, Ledger
+from orchestrator.classify.found import WRAPPER, Found, Ledger
+from orchestrator.classify.message import MAX_CONTINUATION, read_on
 from orchestrator.classify.rankstate import RankState, Trace
 from orchestrator.classify.text import StepLine, clean, read_step, split_rank
-from orchestrator.types import Evidence, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.classify.catalog import Signature
+    from orchestrator.classify.signature import Signature
+    from orchestrator.types import Evidence
 
 MAX_RANKS = 1024
 MAX_FOREIGN = 200  # lines of others between the frames of one traceback
-MAX_CONTINUATION = 12  # lines that may go on with an exception's message
 
 _HEADER = "Traceback (most recent call last)"
 _CHAINS = ("The above exception was the direct cause", "During handling of the above exception")
@@ -27,9 +27,13 @@ _NOISE = ("Exception ignored in", "--- Logging error ---")
 _FRAME = re.compile(r'^\s+File "[^"]+", line \d+(?:,|$)')
 _EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::(?:\s.*)?)?$")
 _ALONE = re.compile(
-    r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed|LimitHit|Exceeded|Refused|Invalid|Corrupt|NonFinite)"
+    r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed|LimitHit|Exceeded|Refused|Invalid|Corrupt"
+    r"|NonFinite|Timeout|OutOfResources|Died)"
     r"(?:: .*|:)?$"
 )
+_PANEL = "\u2502\u2503|"  # the sides of rich's panels
+# What was typed after a shell's prompt is no message.
+_PROMPT = re.compile(r"^(?:\([\w.+-]+\)[ -]?)*\[?[\w.-]+@[\w.-]+[: ][^#$%]{0,200}[#$%] +\S")
 _NO_EXCEPTION = {"INFO", "WARNING", "ERROR", "DEBUG", "NOTE", "SOLUTION", "Epoch", "Step"}
 _LOG_LINE = re.compile(r"^(?:[EWIF]\d{3,4} |\[?\d{4}-\d\d-\d\d|\[[EWIF]\d* |[\w.-]+:\d+:\d+ \[)")
 
@@ -48,6 +52,12 @@ class Analysis:
     def is_busy(self) -> bool:
         """True while every line counts: a traceback or an exception's message is being read."""
         return bool(self._busy)
+
+    @property
+    def has_only_steps(self) -> bool:
+        """True while nothing was met but steps with finite numbers."""
+        is_new = not (self._busy or self.news or self.ledger.slots)
+        return is_new and all(state.has_only_steps for state in self._ranks.values())
 
     def feed(self, raw: bytes, offset: int) -> None:
         """Take one line, without its end."""
@@ -87,27 +97,16 @@ class Analysis:
                 yield state.current
             if state.trace is not None and not state.trace.is_noise and state.trace.lines:
                 frames = "\n".join(state.trace.lines)
-                yield self._found(
-                    state, number, match.match_cut(frames), state.trace.lines[-1], state.trace.offset
-                )
+                cut = self._found(state, number, match.match_cut(frames), state.trace.text, state.trace.at)
+                cut.hints = match.frame_hints(frames, is_thread=state.trace.is_thread)
+                yield cut
             lost = state.num_lost
             if state.first_lost is not None and (lost >= 2 or lost == state.num_losses):
                 yield state.first_lost
 
     def _feed_traceback(self, state: RankState, number: int | None, body: str, offset: int) -> bool:
         """Return True if the line was a part of a traceback."""
-        if _HEADER in body:
-            self._open_trace(state, number, offset)
-            return True
-        if body.startswith("Exception in thread"):
-            state.is_thread = True
-            return True
-        if body.startswith(_NOISE):
-            state.is_noise = True
-            return True
-        if state.current is not None and body.startswith(_CHAINS):
-            state.is_chained = True
-            state.continuing = MAX_CONTINUATION
+        if self._feed_heading(state, number, body, offset):
             return True
         if state.trace is None:
             if not _FRAME.match(body):
@@ -117,13 +116,30 @@ class Analysis:
         if trace is None:
             return False
         # Panels and loggers indent the exception's own line; a frame's source line never looks like one.
-        is_indented = body[0].isspace()
+        is_indented = body[0].isspace() or body[0] in _PANEL
         if is_indented and _ALONE.match(body.strip()) and match.match_line(body) is not None:
             body, is_indented = body.strip(), False
         if is_indented:
-            trace.add(body)
+            trace.add(body, offset)
             return True
         return self._close_trace(state, number, trace, body, offset)
+
+    def _feed_heading(self, state: RankState, number: int | None, body: str, offset: int) -> bool:
+        """Return True if the line announces a traceback, or says how the next one belongs to the last."""
+        if _HEADER in body:
+            if state.current is not None and state.current.signature.name == WRAPPER:
+                state.is_chained = True
+            self._open_trace(state, number, offset)
+        elif body.startswith("Exception in thread"):
+            state.is_thread = True
+        elif body.startswith(_NOISE):
+            state.is_noise = True
+        elif state.current is not None and body.startswith(_CHAINS):
+            state.is_chained = True
+            state.continuing = MAX_CONTINUATION
+        else:
+            return False
+        return True
 
     def _open_trace(self, state: RankState, number: int | None, offset: int) -> None:
         if not state.is_chained:
@@ -159,19 +175,19 @@ class Analysis:
     def _feed_exception(self, state: RankState, number: int | None, body: str, offset: int) -> bool:
         """Take an exception's last line whose frames were not seen, or a line that goes on with a message."""
         if state.continuing > 0 and state.current is not None:
-            return self._continue(state, number, state.current, body)
+            return self._continue(state, number, state.current, body, offset)
         if not _ALONE.match(body):
             return False
         found = self._found(state, number, match.match_exception(body), body, offset)
         # Without frames it may be a sentence about an error that was survived.
-        found.weak = found.weak or found.signature is match.UNKNOWN_EXCEPTION
+        found.weak = found.weak or found.signature is match.UNKNOWN_EXCEPTION or "etrying in" in body
         self._take_exception(state, number, found)
         return True
 
     def _take_exception(self, state: RankState, number: int | None, found: Found) -> None:
         root = state.current
         if root is not None and state.is_chained:
-            if not root.is_specific and (found.is_specific or root.role is Role.CASCADE):
+            if found.telling > root.telling:
                 found.lines = (*root.lines, *found.lines)
                 state.current = found
             else:
@@ -183,20 +199,13 @@ class Analysis:
         state.continuing = MAX_CONTINUATION
         self._busy.add(number)
 
-    def _continue(self, state: RankState, number: int | None, root: Found, body: str) -> bool:
+    def _continue(self, state: RankState, number: int | None, root: Found, body: str, offset: int) -> bool:
         state.continuing -= 1
         if state.continuing == 0 or _LOG_LINE.match(body) or read_step(body) is not None:
             self._commit(state)
             self._settle(state, number)
             return False
-        signature = match.match_exception(body, "\n".join(root.lines))
-        if signature is not match.UNKNOWN_EXCEPTION and (signature.role is not Role.ROOT or signature.weak):
-            return False
-        root.lines = (*root.lines, body)
-        if not root.is_specific and signature is not match.UNKNOWN_EXCEPTION:
-            root.signature, root.weak = signature, signature.weak
-            root.text = f"{root.text} {body.strip()}"
-        return True
+        return read_on(root, body, offset)
 
     def _feed_step(
         self, state: RankState, number: int | None, step: StepLine, body: str, offset: int
@@ -219,10 +228,11 @@ class Analysis:
 
     def _feed_plain(self, state: RankState, number: int | None, body: str, offset: int) -> None:
         signature = match.match_line(body)
-        if signature is None:
+        if signature is None or ("@" in body and _PROMPT.match(body)):
             return
         found = self._found(state, number, signature, body, offset)
-        found.weak = True  # a sentence that mentions it; an exception of the same attempt knows better
+        # A sentence that mentions it; an exception of the same attempt knows better.
+        found.weak = not signature.certain
         self._keep(found)
 
     def _commit(self, state: RankState) -> None:

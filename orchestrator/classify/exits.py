@@ -41,6 +41,7 @@ class Cause:
     cascades: tuple[Evidence, ...] = ()
     confidence: float = 0.9
     mark: str | None = None  # what makes the fingerprint where the root line would not
+    also: tuple[FailureClass, ...] = ()  # what it may be as well, where the proof is cut off
     who: str = ""  # of several ranks, the one that failed first: "rank 1 (target)"
 
     @property
@@ -51,11 +52,15 @@ class Cause:
 
 def from_exit(snapshot: Snapshot) -> Cause:
     """Return the cause as the exit record tells it, or why there is none: all gone, and nobody said how."""
-    if not isinstance(snapshot.exit, Present):
-        text = "no exit record: the supervisor and every process of the run are gone"
-        root = Evidence(source="exit.json", text=text, signature="vanished")
-        return Cause(failure=_F.SIGNAL_EXIT, root=root, words=f"vanished: {text}", confidence=0.5)
-    record = snapshot.exit.value
+    if isinstance(snapshot.exit, Present):
+        return from_record(snapshot.exit.value, snapshot.log)
+    text = "no exit record: the supervisor and every process of the run are gone"
+    root = Evidence(source="exit.json", text=text, signature="vanished")
+    return Cause(failure=_F.SIGNAL_EXIT, root=root, words=f"vanished: {text}", confidence=0.5)
+
+
+def from_record(record: ExitRecord, log: LogReading) -> Cause:
+    """Return the cause as an exit record tells it; `log` says only whether all of it was seen."""
     signal = exit_signal(record)
     if signal is not None:
         words = signal_words(signal)
@@ -67,7 +72,7 @@ def from_exit(snapshot: Snapshot) -> Cause:
         return Cause(
             failure=_F.CONFIG_ERROR, root=root, words=f"could not be started: {record.error}", confidence=0.8
         )
-    return _from_code(record, snapshot.log)
+    return _from_code(record, log)
 
 
 def _from_code(record: ExitRecord, log: LogReading) -> Cause:
@@ -91,11 +96,13 @@ def _from_code(record: ExitRecord, log: LogReading) -> Cause:
 
 
 _SIGNAL_LINES = (
-    (re.compile(r"exitcode\s*: -(\d+)|Signal (\d+) \("), None),
-    (re.compile(r"^Killed$"), 9),
-    (re.compile(r"Segmentation fault"), 11),
-    (re.compile(r"Aborted|terminate called"), 6),
-    (re.compile(r"Bus error"), 7),
+    (re.compile(r"exitcode\s*: -(\d+)|Signal (\d+) \(|return code = -(\d+)|exited on signal (\d+)"), None),
+    (re.compile(r"\bKilled\b|SIGKILL"), 9),
+    (re.compile(r"Segmentation fault|SIGSEGV"), 11),
+    (re.compile(r"Aborted|terminate called|SIGABRT"), 6),
+    (re.compile(r"Bus error|SIGBUS"), 7),
+    (re.compile(r"\bTerminated\b|SIGTERM"), 15),
+    (re.compile(r"\bHangup\b|SIGHUP"), 1),
 )
 
 

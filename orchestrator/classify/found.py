@@ -9,9 +9,10 @@ from orchestrator.classify.text import MAX_TEXT
 from orchestrator.types import Evidence, FailureClass, LogMatch, Role
 
 if TYPE_CHECKING:
-    from orchestrator.classify.catalog import Signature
+    from orchestrator.classify.signature import Signature
 
 MAX_SLOTS = 512
+WRAPPER = "caught_in_worker"  # the traceback that it wraps follows it
 
 
 @dataclass
@@ -38,13 +39,26 @@ class Found:
     @property
     def is_specific(self) -> bool:
         """True if the catalogue knows it by more than being an exception, and it is no mere consequence."""
-        generic = self.signature.failure is FailureClass.PYTHON_EXCEPTION
-        return not generic and self.role is Role.ROOT and not self.signature.weak
+        return self.telling >= 1
+
+    @property
+    def telling(self) -> int:
+        """How much it says: -1 a consequence or a wrapper, 0 any exception, 1 a known kind, 2 the cause."""
+        if self.role is not Role.ROOT or self.signature.name == WRAPPER:
+            return -1
+        if self.signature.failure is FailureClass.PYTHON_EXCEPTION or self.signature.weak:
+            return 0
+        return 1 if self.signature.generic else 2
 
     @property
     def can_be_survived(self) -> bool:
         """False for a prediction, and for a dead thread: the threads that go on do not heal it."""
         return self.role is not Role.PREDICTION and "thread" not in self.hints
+
+    def say(self, signature: Signature, text: str, offset: int) -> None:
+        """Let a later line of the same message stand for it, which says more."""
+        self.signature, self.text, self.offset = signature, text.strip(), offset
+        self.weak = signature.weak
 
     def survive(self, mark: float) -> bool:
         """Mark it handled if `mark` is newer progress."""

@@ -1,36 +1,216 @@
-"""What a pane alone tells of a session that dflashctl did not start. Pure; it says less, and says so."""
+"""What the last lines of a pane or of a bare log tell. Pure; it says less than a record does, and says so."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from orchestrator.classify import match
 from orchestrator.classify.cause import log_cause
+from orchestrator.classify.exits import Cause, exit_signal, from_record
+from orchestrator.classify.logcause import CUT_ATTENTION, explain_signal, from_survived, is_of_the_way
 from orchestrator.classify.titles import title
-from orchestrator.types import Diagnosis, LogReading, RunState
+from orchestrator.types import Diagnosis, Evidence, FailureClass, LogMatch, LogReading, Role, RunState
+
+if TYPE_CHECKING:
+    from orchestrator.types import ExitRecord
+
+_F = FailureClass
 
 PANE_CONFIDENCE = 0.7
+SEE_MORE = "to see the rest: dflashctl logs RUN, or tmux capture-pane -pJ -S - -t SESSION"
+
+_PROMPT = re.compile(
+    r"^(?:\([\w.+-]+\)[ -]?)*(?:\[?[\w.-]+@[\w.-]+[: ].{0,120}|\S{0,40})[#$%\u276f>]\s*$|^(?:rc|exit)=\d+$"
+)
+_SUMMARY = re.compile(
+    r"train(?:ing)? (?:is |has )?(?:run )?(?:complete|finished|done|ended)|finished training|train_runtime"
+    r"|all epochs (?:done|complete)|done\.? total time|\bfinished at step \d+",
+    re.IGNORECASE,
+)
+_CARETS = re.compile(r"^\s*[\^~]{4,}\s*$")
+_ATTENTION = re.compile(r"\bself\.(?:self_)?attn\w*\(|\bflex_attention\(|\battn_output\b|\bsdpa_\w+")
+_SMI_ROW = re.compile(r"(\d+)W? ?/ ?(\d+)W \|.*\|\s+(\d+)%")
+SPIN_PCT = 95
+SPIN_POWER = 0.4  # of the card's limit
+# What goes on after a signal that the shell or the launcher tells of; a person's is left alone.
+_BY_HAND = ("SIGINT", "SIGTERM", "SIGHUP")
+# Sentences of these may be about a try that is made again.
+_STATES_OF_MIND = frozenset({_F.NETWORK_ERROR, _F.PORT_IN_USE, _F.PERMISSION_DENIED, _F.CUDA_INIT})
 
 
-def diagnose_pane(log: LogReading, *, is_dead: bool) -> Diagnosis:
+def diagnose_pane(log: LogReading, *, is_dead: bool, exit_record: ExitRecord | None = None) -> Diagnosis:
     """Return what the last lines show; `is_dead` says that tmux marks the pane dead.
 
-    A shell may outlive the trainer in its pane, so a living pane proves nothing; only the lines do.
+    A shell may outlive the trainer in its pane, so a living pane proves nothing; only the lines do, and the
+    exit status where it is known. The words of ssh, pct and tmux say nothing about the run.
     """
     cause = log_cause(log)
-    if cause is not None:
-        return Diagnosis(
-            state=RunState.DEAD,
-            failure=cause.failure,
-            summary=f'the pane shows: {cause.words or title(cause.failure)} ("{cause.root.text[:160]}")',
-            evidence=(cause.root, *cause.evidence),
-            confidence=min(cause.confidence, PANE_CONFIDENCE),
-            fingerprint=cause.fingerprint,
-        )
-    at = f", last seen at step {log.last_step}" if log.last_step is not None else ""
-    if is_dead:
-        summary = f"the pane's program has ended, and its lines do not say why{at}"
-        return Diagnosis(state=RunState.DEAD, failure=None, summary=summary, confidence=0.5)
+    way = _way(log)
+    if way is not None and (cause is None or (way.evidence.offset or 0) > (cause.root.offset or 0)):
+        return _blind(way)
+    if cause is not None and not _is_outlived(cause, exit_record):
+        return _crashed(_of_pane(cause), log, is_over=is_dead or exit_record is not None)
+    lost = next((m for m in log.matches if m.evidence.signature == "nonfinite_loss" and not m.handled), None)
+    if lost is not None:
+        words = "its losses are no finite numbers"
+        return _crashed(Cause(failure=_F.NAN_LOSS, root=lost.evidence, words=words), log, is_over=is_dead)
+    if exit_record is not None and not exit_record.is_success:
+        return _from_exit(exit_record, log)
+    return _without_cause(log, is_dead=is_dead, is_success=exit_record is not None)
+
+
+def _way(log: LogReading) -> LogMatch | None:
+    return next((m for m in log.matches if is_of_the_way(m) and not m.handled), None)
+
+
+def _blind(way: LogMatch) -> Diagnosis:
+    text = f'{title(way.failure)} ("{way.evidence.text[:160]}"); this says nothing about the run'
     return Diagnosis(
-        state=RunState.UNSUPERVISED,
-        failure=None,
-        summary=f"nothing in the pane looks like a crash{at}",
+        state=RunState.BLIND,
+        failure=way.failure,
+        summary=text,
+        evidence=(way.evidence,),
+        confidence=0.9,
+        fingerprint=way.failure.value,
+    )
+
+
+def _is_outlived(cause: Cause, exit_record: ExitRecord | None) -> bool:
+    """Whether the exit status contradicts a mere mention: a program that ends with 0 got over it."""
+    return exit_record is not None and exit_record.is_success and cause.confidence <= PANE_CONFIDENCE
+
+
+def _of_pane(cause: Cause) -> Cause:
+    """Say what a pane cannot tell apart, and let the failure's own line stand for it."""
+    cause = explain_signal(cause)
+    if cause.failure is _F.OOM_DENSE_FALLBACK and cause.cascades:
+        raised, rest = cause.cascades[0], (cause.root, *cause.evidence)
+        return replace(cause, root=raised, evidence=rest, cascades=())
+    signal = (cause.mark or "").removeprefix("ended by ").upper()
+    if cause.failure is _F.SIGNAL_EXIT and signal == "SIGKILL":
+        words = "killed (SIGKILL): most likely the OOM killer, else a person; dmesg and memory.events tell"
+        return replace(cause, failure=_F.OOM_HOST, also=(_F.SIGNAL_EXIT,), words=words, confidence=0.6)
+    if cause.failure is _F.SIGNAL_EXIT and signal in _BY_HAND:
+        return replace(cause, failure=_F.KILLED_BY_USER, also=(_F.SIGNAL_EXIT,), confidence=0.6)
+    return cause
+
+
+def _crashed(cause: Cause, log: LogReading, *, is_over: bool) -> Diagnosis:
+    is_cut = cause.confidence < 0.5
+    more = f"; {SEE_MORE}" if is_cut or cause.failure is _F.TORCHRUN_WRAPPER else ""
+    may_go_on = cause.failure is _F.NAN_LOSS or (
+        cause.failure in _STATES_OF_MIND and cause.confidence <= PANE_CONFIDENCE
+    )
+    is_alive = may_go_on and not is_over and not _ends_in_prompt(log)
+    return Diagnosis(
+        state=RunState.UNSUPERVISED if is_alive else RunState.DEAD,
+        failure=cause.failure,
+        summary=f'the pane shows: {cause.words or title(cause.failure)} ("{cause.root.text[:160]}"){more}',
+        evidence=(cause.root, *cause.evidence),
+        cascades=cause.cascades,
+        confidence=min(cause.confidence, PANE_CONFIDENCE) if log.truncated else cause.confidence,
+        fingerprint=cause.fingerprint,
+        also=cause.also,
+    )
+
+
+def _from_exit(record: ExitRecord, log: LogReading) -> Diagnosis:
+    cause = (from_survived(log) if record.code == 1 else None) or _cut_off(log) or from_record(record, log)
+    signal = exit_signal(record)
+    if signal is not None and cause.root.source == "exit.json":
+        cause = replace(cause, mark=f"ended by {signal.lower()}")
+    found = _crashed(_of_pane(cause), log, is_over=True)
+    return replace(found, confidence=min(found.confidence, 0.6))
+
+
+def _without_cause(log: LogReading, *, is_dead: bool, is_success: bool) -> Diagnosis:
+    """Nothing looks like a crash: a warning, a spin, an end, or just a run that goes on."""
+    is_over = is_dead or is_success
+    at = f", last seen at step {log.last_step}" if log.last_step is not None else ""
+    if (warned := _warning(log)) is not None:
+        return _quiet(
+            RunState.FINISHED if is_success else RunState.HEALTHY,
+            warned,
+            f"a warning{at}: {title(warned.failure)}",
+        )
+    if not is_over and (spin := _spin(log)) is not None:
+        return replace(spin, summary=f"{spin.summary}{at}")
+    if (cut := _cut_off(log)) is not None and not is_success:
+        return _crashed(cut, log, is_over=is_dead)
+    summary = next((line for line in log.tail if _SUMMARY.search(line)), None)
+    if (is_success or summary is not None) and (summary is not None or _ends_in_prompt(log)):
+        shown = (Evidence(source="pane", text=summary),) if summary is not None else ()
+        return Diagnosis(
+            state=RunState.FINISHED,
+            failure=_F.COMPLETED,
+            summary=f"finished{at}",
+            evidence=shown,
+            confidence=0.6,
+        )
+    if is_dead:
+        text = f"the pane's program has ended, and its lines do not say why{at}; {SEE_MORE}"
+        return Diagnosis(state=RunState.DEAD, failure=None, summary=text, confidence=0.5)
+    text = f"nothing in the pane looks like a crash{at}"
+    if not is_success:
+        return Diagnosis(state=RunState.UNSUPERVISED, failure=None, summary=text, confidence=0.5)
+    # Nothing says that it is whole; what it survived is a run that went on.
+    known = (_F.HEALTHY, _F.COMPLETED) if log.matches else (_F.COMPLETED, _F.HEALTHY)
+    return Diagnosis(
+        state=RunState.FINISHED,
+        failure=known[0],
+        also=known[1:],
+        summary=f"finished{at}; {text}",
         confidence=0.5,
     )
+
+
+def _quiet(state: RunState, found: LogMatch, text: str) -> Diagnosis:
+    return Diagnosis(
+        state=state,
+        failure=found.failure,
+        summary=f'{text} ("{found.evidence.text[:160]}")',
+        evidence=(found.evidence,),
+        warnings=(found.evidence,),
+        confidence=0.6,
+    )
+
+
+def _warning(log: LogReading) -> LogMatch | None:
+    return next((m for m in log.matches if m.evidence.role is Role.PREDICTION), None)
+
+
+def _spin(log: LogReading) -> Diagnosis | None:
+    """Return a hang where nvidia-smi shows every card busy at the power of an idle one."""
+    rows = [(line, found) for line in log.tail if (found := _SMI_ROW.search(line)) is not None]
+    spins = [
+        line
+        for line, found in rows
+        if int(found[3]) >= SPIN_PCT and int(found[1]) <= SPIN_POWER * int(found[2])
+    ]
+    if not rows or len(spins) < len(rows):
+        return None
+    text = "every GPU is busy at the power of an idle one: ranks that wait for one that does not come"
+    shown = tuple(Evidence(source="pane", text=line) for line in spins[:4])
+    return Diagnosis(
+        state=RunState.UNSUPERVISED, failure=_F.HANG, summary=text, evidence=shown, confidence=0.6
+    )
+
+
+def _cut_off(log: LogReading) -> Cause | None:
+    """Return a crash of which not even a frame's head is to be seen, only source lines and carets."""
+    if not any(_CARETS.match(line) for line in log.tail):
+        return None
+    shown = next((line for line in reversed(log.tail) if _ATTENTION.search(line)), None)
+    text = shown if shown is not None else next(line for line in log.tail if _CARETS.match(line))
+    root = Evidence(source="pane", text=text.strip(), signature=match.CUT_TRACEBACK.name)
+    if shown is None:
+        words = "a crash whose exception line is cut off"
+        return Cause(failure=_F.PYTHON_EXCEPTION, root=root, words=words, confidence=0.4)
+    also = (_F.OOM_DENSE_FALLBACK, _F.OOM_CUDA)
+    return Cause(failure=_F.FX_TRACE_RACE, root=root, words=CUT_ATTENTION, also=also, confidence=0.4)
+
+
+def _ends_in_prompt(log: LogReading) -> bool:
+    return bool(log.tail) and _PROMPT.match(log.tail[-1]) is not None

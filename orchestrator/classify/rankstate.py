@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,19 +16,27 @@ class Trace:
     """A traceback whose last line has not come yet."""
 
     offset: int
+    at: int = 0  # offset of the innermost line that has words
     is_thread: bool = False
     is_noise: bool = False
     num_foreign: int = 0
     num_chars: int = 0
     lines: list[str] = field(default_factory=list)
 
-    def add(self, line: str) -> None:
+    @property
+    def text(self) -> str:
+        """The innermost line of it, a row of carets left out."""
+        return next((line for line in reversed(self.lines) if line.strip("^~ ")), self.lines[-1])
+
+    def add(self, line: str, offset: int) -> None:
         """Take one frame line; of a traceback without end the outermost and the innermost frames stay."""
         self.num_chars += len(line)
         if self.num_chars > MAX_FRAME_CHARS:
             del self.lines[10:20]
             self.num_chars = sum(map(len, self.lines)) + len(line)
         self.lines.append(line)
+        if line.strip("^~ "):
+            self.at = offset
 
 
 @dataclass
@@ -46,3 +54,8 @@ class RankState:
     is_chained: bool = False
     is_thread: bool = False
     is_noise: bool = False
+
+    @property
+    def has_only_steps(self) -> bool:
+        """True while this rank has reported nothing but steps with finite numbers."""
+        return replace(self, mark=None, step=None, num_losses=0) == RankState()

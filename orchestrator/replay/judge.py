@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.classify import Limits, LogScanner, diagnose, diagnose_pane, title
+from orchestrator.classify import LogScanner, diagnose_pane, title
 from orchestrator.classify.match import BY_NAME
 from orchestrator.decide import decide
 from orchestrator.replay.unwrap import Unwrapper
@@ -115,10 +115,8 @@ def judge_chunks(
     """
     log = read_log(chunks, width)
     snapshot = _snapshot(log, exit_status)
-    if exit_status is None:
-        diagnosis = _of_a_living_pane(diagnose_pane(log, is_dead=False), log)
-    else:
-        diagnosis = diagnose(snapshot, Limits())
+    record = exit_record(exit_status) if exit_status is not None else None
+    diagnosis = _of_a_living_pane(diagnose_pane(log, is_dead=False, exit_record=record), log)
     return _judgement(diagnosis, snapshot, playbook or shipped_playbook())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator.classify import Limits, LogScanner, diagnose
+from orchestrator.classify import Limits, LogScanner, diagnose, diagnose_pane
 from orchestrator.types import (
     Absent,
     Blind,
@@ -29,7 +29,7 @@ FOLDER = Path(__file__).parent
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=timezone.utc)
 KEYS = {
     *("says", "log", "exit", "last_words", "result", "kind", "heartbeat", "liveness"),
-    *("container", "container_restarted", "stop_by", "host_lines", "expect"),
+    *("container", "container_restarted", "stop_by", "host_lines", "expect", "pane"),
 }
 EXPECTED = {"state", "failure", "root", "rank", "cascade", "warning", "summary"}
 
@@ -62,13 +62,17 @@ def read_all() -> list[Transcript]:
 
 def judge(data: dict[str, Any], *, chunk: int = 1 << 16) -> Diagnosis:
     """Return the diagnosis of a transcript whose log arrives in chunks of `chunk` bytes."""
-    return diagnose(snapshot(data, chunk=chunk), Limits())
+    seen = snapshot(data, chunk=chunk)
+    if data.get("pane"):
+        record = seen.exit.value if isinstance(seen.exit, Present) else None
+        return diagnose_pane(seen.log, is_dead=False, exit_record=record)
+    return diagnose(seen, Limits())
 
 
 def snapshot(data: dict[str, Any], *, chunk: int = 1 << 16) -> Snapshot:
     """Return what would have been observed."""
     log = str(data.get("log", "")).encode("utf-8")
-    scanner = LogScanner()
+    scanner = LogScanner(truncated=bool(data.get("pane")))
     for start in range(0, len(log), chunk):
         scanner.feed(log[start : start + chunk], start)
     beat = data.get("heartbeat")
