@@ -8,19 +8,15 @@ import json
 import os
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import pynvml
 
-from orchestrator.guest import clock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-T = TypeVar("T")
+from orchestrator.guest import clock, gpu_health
+from orchestrator.guest.gpu_health import quiet
 
 SMI_LIMIT_S = 3.0
-SMI_FIELDS = "index,uuid,name,memory.used,memory.total,utilization.gpu,power.draw,temperature.gpu"
+SMI_FIELDS = "index,uuid,name,memory.used,memory.total,utilization.gpu,power.draw,temperature.gpu,pci.bus_id"
 MIB = 1 << 20
 NO_DRIVER = "none"
 Reading = dict[str, Any]
@@ -48,7 +44,7 @@ def reading(initialized: list[bool]) -> Reading:
         gpus = [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError as error:
         initialized.clear()
-        _quiet(pynvml.nvmlShutdown)
+        quiet(pynvml.nvmlShutdown)
         found = _without_nvml(f"NVML: {error}")
         is_missing = isinstance(error, pynvml.NVMLError_LibraryNotFound)
         if is_missing and shutil.which("nvidia-smi") is None:
@@ -56,14 +52,6 @@ def reading(initialized: list[bool]) -> Reading:
             return {**found, "source": NO_DRIVER}
         return found
     return {"gpus": gpus, "source": "nvml", "problem": None}
-
-
-def _quiet(call: Callable[[], T]) -> T | None:
-    """Return what NVML says, or None: a driver may lack a function, a GPU a sensor."""
-    try:
-        return call()
-    except pynvml.NVMLError:
-        return None
 
 
 def _gpu(index: int) -> Reading:
@@ -76,6 +64,7 @@ def _gpu(index: int) -> Reading:
             "utilization_pct",
             "power_w",
             "temperature_c",
+            *gpu_health.FIELDS,
         )
     )
     gpu = {"index": index, **empty, "processes": [], "problem": None}
@@ -84,20 +73,21 @@ def _gpu(index: int) -> Reading:
         memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
     except pynvml.NVMLError as error:
         return {**gpu, "problem": f"NVML: {error}"}
-    power = _quiet(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
-    rates = _quiet(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
+    power = quiet(lambda: pynvml.nvmlDeviceGetPowerUsage(handle))
+    rates = quiet(lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
     return {
         **gpu,
-        "uuid": _text(_quiet(lambda: pynvml.nvmlDeviceGetUUID(handle))),
-        "name": _text(_quiet(lambda: pynvml.nvmlDeviceGetName(handle))),
+        "uuid": _text(quiet(lambda: pynvml.nvmlDeviceGetUUID(handle))),
+        "name": _text(quiet(lambda: pynvml.nvmlDeviceGetName(handle))),
         "memory_used_bytes": int(memory.used),
         "memory_total_bytes": int(memory.total),
         "utilization_pct": None if rates is None else float(rates.gpu),
         "power_w": None if power is None else power / 1000,
-        "temperature_c": _quiet(
+        "temperature_c": quiet(
             lambda: float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU))
         ),
         "processes": _processes(handle),
+        **gpu_health.read(handle),
     }
 
 
@@ -109,7 +99,7 @@ def _processes(handle: Any) -> list[Reading]:  # noqa: ANN401
     """Compute processes, with the host's process ids; older drivers lack the newer symbols."""
     for name in ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"):
         function = getattr(pynvml, name, None)
-        found = _quiet(lambda call=function: call(handle)) if function else None  # type: ignore[misc]
+        found = quiet(lambda call=function: call(handle)) if function else None  # type: ignore[misc]
         if found is not None:
             return [{"pid": int(p.pid), "memory_bytes": p.usedGpuMemory} for p in found]
     return []
@@ -133,7 +123,7 @@ def _without_nvml(problem: str) -> Reading:
     gpus = [
         _smi_gpu(row)
         for row in csv.reader(io.StringIO(answer.stdout), skipinitialspace=True)
-        if len(row) == 8
+        if len(row) == 9
     ]
     if answer.returncode != 0 or not gpus:
         said = (answer.stderr or answer.stdout).strip()[:300]
@@ -143,7 +133,7 @@ def _without_nvml(problem: str) -> Reading:
 
 
 def _smi_gpu(row: list[str]) -> Reading:
-    index, uuid, name, used, total, busy, power, degrees = row
+    index, uuid, name, used, total, busy, power, degrees, bus = row
     numbers = [_number(text) for text in (used, total, busy, power, degrees)]
     bad = [text for text in row if text.startswith("[") and "N/A" not in text and "Not Supported" not in text]
     return {
@@ -157,6 +147,8 @@ def _smi_gpu(row: list[str]) -> Reading:
         "temperature_c": numbers[4],
         "processes": [],
         "problem": f"nvidia-smi: {bad[0]}" if bad else None,
+        **dict.fromkeys(gpu_health.FIELDS),
+        "pci": gpu_health.address(bus),
     }
 
 

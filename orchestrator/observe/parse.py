@@ -118,4 +118,9 @@ def _gpu(row: Any) -> Gpu:  # noqa: ANN401
         temperature_c=row.get("temperature_c"),
         pids=tuple(int(process["pid"]) for process in row.get("processes") or ()),
         problem=row.get("problem"),
+        pci=row.get("pci"),
+        recovery=row.get("recovery"),
+        ecc_uncorrected=row.get("ecc_uncorrected"),
+        remap_pending=row.get("remap_pending"),
+        remap_failed=row.get("remap_failed"),
     )

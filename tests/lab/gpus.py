@@ -28,6 +28,10 @@ class Gpu:
     processes: dict[int, float] = field(default_factory=dict)
     name: str = "NVIDIA H200"
     uuid: str = ""
+    recovery: int = 0  # NVML_GPU_RECOVERY_ACTION_*
+    ecc_uncorrected: int = 0
+    remap_pending: bool = False
+    remap_failed: bool = False
 
     def line(self) -> str:
         """This GPU as a line of the file (see nvml_stub.c)."""
@@ -36,6 +40,16 @@ class Gpu:
         told = ",".join("-" if number is None else f"{number:g}" for number in numbers)
         processes = " ".join(f"{pid}:{mib:g}" for pid, mib in self.processes.items())
         return f"gpu {self.index},{uuid},{self.name},{told},{processes}"
+
+    @property
+    def pci(self) -> str:
+        """Its address as the kernel names it."""
+        return f"0000:{0x10 + self.index:02x}:00"
+
+    def health(self) -> str:
+        """Its health as a line of the file."""
+        flags = f"{self.remap_pending:d},{self.remap_failed:d}"
+        return f"health {self.index},{self.recovery},{self.ecc_uncorrected},{flags}"
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,7 @@ class GpuState:
     def text(self) -> str:
         """The file's content."""
         lines = [f"driver {self.driver}", *(gpu.line() for gpu in self.gpus)]
+        lines += [gpu.health() for gpu in self.gpus]
         lines += [f"lost {index}" for index in self.lost]
         if self.hide_processes:
             lines.append("hide-processes 1")

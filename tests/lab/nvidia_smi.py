@@ -41,6 +41,7 @@ def read() -> tuple[list[dict[str, str]], dict[str, list[str]]]:
                 fields = value.split(",")
                 gpu = dict(zip(COLUMNS, fields, strict=False))
                 gpu["processes"] = fields[8] if len(fields) > 8 else ""
+                gpu["pci.bus_id"] = f"00000000:{0x10 + int(fields[0]):02X}:00.0"
                 gpus.append(gpu)
             elif key:
                 switches.setdefault(key, []).append(value)

@@ -3,6 +3,7 @@
  * The file is $DFLASHCTL_LAB_GPUS or /var/lib/dflashctl-lab/gpus, and it is read on every call:
  *
  *   gpu INDEX,UUID,NAME,USED_MIB,TOTAL_MIB,UTIL_PCT,POWER_W,TEMP_C,PID:MIB PID:MIB ...
+ *   health INDEX,RECOVERY_ACTION,UNCORRECTED_ECC,REMAP_PENDING,REMAP_FAILED
  *   hide-processes 1      no process is reported, as in a container whose pid namespace hides them
  *   hang SECONDS          every call about a device blocks that long; only SIGKILL ends it sooner
  *   lost INDEX            that GPU answers NVML_ERROR_GPU_IS_LOST (15)
@@ -27,7 +28,7 @@ typedef int nvmlReturn_t;
 typedef void *nvmlDevice_t;
 
 typedef struct {
-    int index, is_lost, num_processes;
+    int index, is_lost, num_processes, recovery, ecc, is_pending, has_failed;
     char uuid[96], name[96];
     double used_mib, total_mib, util_pct, power_w, temp_c; /* -1: not supported */
     unsigned int pids[MAX_PROCESSES];
@@ -75,7 +76,7 @@ static void read_state(state_t *state) {
     FILE *file = fopen(path != NULL ? path : "/var/lib/dflashctl-lab/gpus", "re");
     if (file == NULL) return;
     char line[4096];
-    int lost[MAX_GPUS], num_lost = 0;
+    int lost[MAX_GPUS], num_lost = 0, health[MAX_GPUS][5], num_health = 0;
     while (fgets(line, sizeof line, file) != NULL) {
         line[strcspn(line, "\n")] = 0;
         char *value = strchr(line, ' ');
@@ -85,6 +86,10 @@ static void read_state(state_t *state) {
         if (strcmp(line, "hide-processes") == 0) state->hide_processes = atoi(value);
         if (strcmp(line, "hang") == 0) state->hang_s = atof(value);
         if (strcmp(line, "lost") == 0 && num_lost < MAX_GPUS) lost[num_lost++] = atoi(value);
+        if (strcmp(line, "health") == 0 && num_health < MAX_GPUS) {
+            int *h = health[num_health];
+            if (sscanf(value, "%d,%d,%d,%d,%d", h, h + 1, h + 2, h + 3, h + 4) == 5) num_health++;
+        }
         if (strcmp(line, "init-error") == 0) state->init_error = atoi(value);
         if (strcmp(line, "driver") == 0) snprintf(state->driver, sizeof state->driver, "%s", value);
     }
@@ -92,6 +97,14 @@ static void read_state(state_t *state) {
     for (int i = 0; i < state->num_gpus; i++)
         for (int k = 0; k < num_lost; k++)
             if (state->gpus[i].index == lost[k]) state->gpus[i].is_lost = 1;
+    for (int i = 0; i < state->num_gpus; i++)
+        for (int k = 0; k < num_health; k++)
+            if (state->gpus[i].index == health[k][0]) {
+                state->gpus[i].recovery = health[k][1];
+                state->gpus[i].ecc = health[k][2];
+                state->gpus[i].is_pending = health[k][3];
+                state->gpus[i].has_failed = health[k][4];
+            }
 }
 
 /* Block like a call into a stuck driver: a SIGTERM does not end it. */
@@ -280,7 +293,36 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *pci) {
     return OK;
 }
 
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t handle, int kind, int counter, unsigned long long *count) {
+    DEVICE(gpu, handle, NULL)
+    *count = kind == 1 && counter == 0 ? (unsigned long long)gpu.ecc : 0; /* uncorrected, volatile */
+    return OK;
+}
+
 #ifndef NVML_OLD
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned int *corrected, unsigned int *uncorrected, unsigned int *is_pending, unsigned int *has_failed) {
+    DEVICE(gpu, handle, NULL)
+    *corrected = 0;
+    *uncorrected = (unsigned int)gpu.ecc;
+    *is_pending = (unsigned int)gpu.is_pending;
+    *has_failed = (unsigned int)gpu.has_failed;
+    return OK;
+}
+typedef struct {
+    unsigned int field, scope;
+    long long timestamp, latency_us;
+    int type, code;
+    union { unsigned int ui; unsigned long long ull; double d; } value;
+} nvmlFieldValue_t;
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t *values) {
+    DEVICE(gpu, handle, NULL)
+    for (int i = 0; i < count; i++) {
+        values[i].code = values[i].field == 230 ? OK : NOT_SUPPORTED; /* the recovery action */
+        values[i].type = 1;
+        values[i].value.ui = (unsigned int)gpu.recovery;
+    }
+    return OK;
+}
 typedef struct {
     unsigned int version;
     unsigned long long total, reserved, free, used;

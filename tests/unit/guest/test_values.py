@@ -105,7 +105,7 @@ def reading(**changes: Any) -> gpu.Reading:
     "changes",
     [
         {"memory_used_bytes": 2 << 30}, {"utilization_pct": None}, {"problem": "lost"}, {"power_w": 100.0},
-        {"processes": []}, {"uuid": "v"},
+        {"processes": []}, {"uuid": "v"}, {"ecc_uncorrected": 1}, {"recovery": "reset the GPU"},
     ],
 )  # fmt: skip
 def test_a_change_of_a_gpu_is_news(changes):
