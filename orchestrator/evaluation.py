@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import CommandFailed, CommandTimeout, ConfigError, GuestError
 from orchestrator.launch import trainer_argv
+from orchestrator.masking import Masker
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def evaluate(shell: Shell, words: tuple[str, ...], *, limit_s: int) -> Evaluatio
 
 def _failure(name: str, result: Result, limit_s: int) -> Exception:
     said = result.stderr_text().strip().splitlines() or ["no word on standard error"]
-    why = one_line(said[-1], 400)
+    why = one_line(Masker().text(said[-1]), 400)
     if result.exit_code in _TIMED_OUT:
         return CommandTimeout(
             f"{name}: the evaluation was not done within {limit_s} s", hint="give a longer --timeout"

@@ -120,7 +120,10 @@ def serve(verb: str, run: Callable[[str, wire.Message, Link], None]) -> int:
 
 
 def _refuse(link: Link, refusal: Refusal) -> int:
-    fields = {"code": refusal.code, "message": refusal.message, "hint": refusal.hint, **refusal.details}
+    from orchestrator.guest import masks  # only a refusal pays for it
+
+    message = masks.own().text(refusal.message)
+    fields = {"code": refusal.code, "message": message, "hint": refusal.hint, **refusal.details}
     try:
         link.send("error", fields)
     except BrokenPipeError:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.guest import asked, clock, files, flight, liveness, paths, processes, stackdump
+from orchestrator.guest.masks import RunMasks
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -54,12 +55,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     ranks = find_ranks(directory, pids)
     told, problems = stackdump.dump(ranks)
     folder = _folder(directory, problems)
+    masker = RunMasks(place).current()  # py-spy prints command lines
     kept = []
     for rank, dump in zip(ranks, told, strict=True):
         file = _keep(folder, rank.name, dump.text, problems)
         kept += [file] if file else []
         fields = {**dump.fields(), "rank": rank.rank, "file": _relative(place, folder, file)}
-        link.tell("stack", {"run": place.name, "attempt": number, **fields, "text": _bounded(dump.text)})
+        text = _bounded(masker.text(dump.text))
+        link.tell("stack", {"run": place.name, "attempt": number, **masker.json(fields), "text": text})
     found, troubles = flight.collect([(rank.pid, rank.rank) for rank in ranks], folder)
     answer = {
         "run": place.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.masking import Masker
 from orchestrator.record.rows import ActionRow, AttemptRow, DiagnosisRow, GpuRow, RunRow
 from orchestrator.types import Evidence, FailureClass, PastAttempt, Role, RunState
 
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     )
 
 MAX_TEXT = 8_000
+_SHAPES = Masker()
 
 
 def storable(text: str, limit: int = MAX_TEXT) -> str:
-    """Return text that SQLite can hold: no lone surrogates, and not longer than `limit` characters."""
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    """Return text that SQLite can hold: no lone surrogates, not over `limit` characters, no token."""
+    text = _SHAPES.text(text.encode("utf-8", "replace").decode("utf-8"))
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.durations import format_duration
+from orchestrator.masking import Masker
 from orchestrator.types import ActKind, Decision, Diagnosis, Evidence, FailureClass, Heartbeat, RunState
 from orchestrator.watch.events import Level, Sink, WatchEvent
 
@@ -26,6 +27,8 @@ _LEVELS = {
     RunState.CONTAINER_FROZEN: Level.WARNING,
 }
 _SAID_BY_STATE = frozenset({FailureClass.HEALTHY.value, FailureClass.COMPLETED.value})
+_MASKED = frozenset({"log", "metrics"})  # by the guest, which knows the values too
+_SHAPES = Masker()
 MAX_LINE_BYTES = 1 << 16
 REMIND_AFTER_S = (30.0, 120.0, 600.0, 3600.0)  # then every hour
 RELAUNCHES = frozenset({ActKind.RELAUNCH, ActKind.RELAUNCH_WITH})
@@ -69,7 +72,9 @@ class Teller:
         detail: Mapping[str, Any] | None = None,
         attempt: int | None = None,
     ) -> None:
-        """Tell one thing about this run."""
+        """Tell one thing about this run; a token that a message quotes is starred out."""
+        if kind not in _MASKED:
+            text, detail = _SHAPES.text(text), _SHAPES.json(dict(detail or {}))
         event = WatchEvent(
             kind=kind,
             at=now,

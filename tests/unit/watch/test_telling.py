@@ -227,3 +227,18 @@ def test_what_the_trainers_guard_did_is_told_when_the_count_grows_and_once(bench
         "2 steps left out, the training goes on",
         "3 steps left out, 1 return to a checkpoint, the training goes on",
     ]
+
+
+def test_a_token_that_a_message_quotes_is_told_and_recorded_as_stars(bench):
+    token = "hf_" + "aB3dE6gH9" * 4
+    bench.live()
+    line = f"requests.exceptions.HTTPError: 401 for https://me:pa55word@hub/{token}\n".encode()
+    bench.send(log(b"Traceback (most recent call last):\n" + line, 0))
+    words = {"exception": "HTTPError", "message": f"refused {token}", "phase": "load", "step": 0}
+    bench.send(attempt_message("last_words", words))
+    bench.die()
+    assert any("****" in text for text in bench.told("diagnosis")), bench.story()
+    events = [event for event in bench.sink.events if event.kind != "log"]
+    for told in (events, bench.record.events(), bench.record.diagnoses(bench.run.row.id)):
+        assert token[3:] not in str(told)
+        assert "pa55word" not in str(told)
