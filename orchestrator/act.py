@@ -45,10 +45,14 @@ class Gates:
 
 @dataclass(frozen=True)
 class Closed:
-    """A gate that is closed. `gate` is its name, which stays while the numbers in `why` move."""
+    """A gate that is closed. `gate` is its name, which stays while the numbers in `why` move.
+
+    `holders` are the host's ids of the processes that a GPU's driver names; None if it is no full GPU.
+    """
 
     gate: str
     why: str
+    holders: tuple[int, ...] | None = None
 
 
 def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates) -> tuple[Closed, ...]:
@@ -91,7 +95,7 @@ def _gpu_gates(
         elif gpu.memory_used_bytes is not None and gpu.memory_used_bytes > floor_bytes:
             holders = f" by pid {', '.join(map(str, gpu.pids))} (host pids)" if gpu.pids else ""
             held = f"GPU {index} holds {gpu.memory_used_bytes / 2**30:.1f} GiB{holders}"
-            closed.append(Closed(f"gpu {index}", held))
+            closed.append(Closed(f"gpu {index}", held, gpu.pids))
     return closed
 
 

@@ -209,6 +209,17 @@ def start_request(
     }
 
 
+def origin(spec: Mapping[str, Any], attempt: int | None) -> dict[str, Any]:
+    """Return who began the attempt, by run.json: `by`, `actor`, and `text` for people; empty if not known."""
+    by, who = spec.get("by"), spec.get("actor")
+    if attempt is None or spec.get("attempt") != attempt or by not in ("user", "watch"):
+        return {}
+    known = {key: str(who.get(key)) for key in ("user", "host", "pid")} if isinstance(who, dict) else {}
+    at = f" {known['user']}@{known['host']} (pid {known['pid']})" if known else ""
+    told = f"relaunched by the watch of{at}" if by == "watch" else f"begun by{at or ' a person'}"
+    return {"by": by, "actor": known or None, "text": told.removesuffix(" of")}
+
+
 def difference(old: RunSpec, new: RunSpec) -> tuple[tuple[str, str, str], ...]:
     """Return (key, old, new) of what a relaunch changes, for the record and the person."""
     rows: list[tuple[str, str, str]] = []

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.connection import GuestClient, GuestStream, Shell, ShellOptions, host_shell, open_shell
 from orchestrator.errors import HostUnreachable
-from orchestrator.observe import container_state
+from orchestrator.observe import Holder, container_state, gpu_holders
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.inventory import Target
     from orchestrator.wire import Message
@@ -39,6 +39,11 @@ class Site:
     def target_key(self) -> str:
         """The target's name in the record."""
         return self.target.key
+
+    @property
+    def ct(self) -> int | None:
+        """The container's number; None without one."""
+        return self.target.ct
 
     def shell(self) -> Shell:
         """Return the shell inside the container; it connects at its first command.
@@ -108,10 +113,24 @@ class Site:
         with self._lock:
             if self._is_closed:
                 return None
-            if self._host is None:
-                self._host = host_shell(self.target, options=self._options)
-            shell = self._host
+            shell = self._host_shell()
         return container_state(shell, self.target.ct, self.target.become or ())
+
+    def gpu_holders(self, pids: Sequence[int]) -> tuple[Holder, ...]:
+        """Return who the host's processes `pids` are; without ids, who has a GPU's device open.
+
+        Raises:
+            BlindError: The host cannot be asked, or this site was closed.
+        """
+        with self._lock:
+            self._check_open()
+            shell = self._host_shell()
+        return gpu_holders(shell, pids, self.target.become or ())
+
+    def _host_shell(self) -> Shell:
+        if self._host is None:
+            self._host = host_shell(self.target, options=self._options)
+        return self._host
 
     def drop(self) -> None:
         """Forget the connection; the next use makes a new one. Whoever is blocked in it gets a BlindError."""

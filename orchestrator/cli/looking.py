@@ -20,6 +20,7 @@ from orchestrator.cli.context import (
 )
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, Exit, GuestRefused
+from orchestrator.launch import origin
 from orchestrator.terminal import plain
 from orchestrator.types import Blind, Diagnosis, Present, RunState
 
@@ -91,6 +92,7 @@ def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) 
     from orchestrator.view.live import gpu_text, gpus_of
 
     view = tracker.view if tracker else None
+    begun = origin(tracker.spec or {}, view.number) if tracker and view else {}
     beat = view.heartbeat.value if view and isinstance(view.heartbeat, Present) else None
     return {
         "run": row.name,
@@ -99,6 +101,8 @@ def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) 
         "failure": diagnosis.failure.value if diagnosis.failure else None,
         "summary": diagnosis.summary,
         "attempt": view.number if view else None,
+        "by": begun.get("by"),
+        "actor": begun.get("actor"),
         "phase": beat.phase.value if beat else None,
         "step": beat.step if beat else None,
         "total_steps": beat.total_steps if beat else None,
@@ -119,6 +123,10 @@ def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | No
     colour = _COLOURS.get(diagnosis.state, "yellow")
     out.print(f"{body['run']} at {body['target']}: [{colour}]{diagnosis.state.value}[/]", end="")
     out.print(f"  {plain(diagnosis.summary)}", markup=False)
+    if body["by"] == "watch":
+        who = body["actor"] or {}
+        at = f" of {plain(who['user'])}@{plain(who['host'])} (pid {plain(who['pid'])})" if who else ""
+        out.print(f"  attempt {body['attempt']} was relaunched by the watch{at}", markup=False)
     if body["phase"]:
         steps = f"{body['step']}/{body['total_steps'] or '?'}"
         loss = f", loss {body['loss']:.3f}" if body["loss"] is not None else ""

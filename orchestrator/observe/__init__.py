@@ -1,5 +1,6 @@
 """What is seen: one stream per container, folded into one snapshot per run. Never changes anything."""
 
+from orchestrator.observe.holders import Holder, gpu_holders
 from orchestrator.observe.host import container_state
 from orchestrator.observe.look import is_alive, look
 from orchestrator.observe.stream import (
@@ -18,6 +19,7 @@ __all__ = [
     "ContainerSeen",
     "ContainerStream",
     "Cursor",
+    "Holder",
     "Lost",
     "Observation",
     "Received",
@@ -25,6 +27,7 @@ __all__ = [
     "Sighting",
     "Source",
     "container_state",
+    "gpu_holders",
     "is_alive",
     "look",
 ]

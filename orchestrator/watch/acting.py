@@ -8,19 +8,24 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.act import Actor, Client, Closed, Gates, closed_gates
+from orchestrator.act import Actor, Closed, Gates, closed_gates
+from orchestrator.compilecache import Store
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
 from orchestrator.launch import RunSpec, spec_from_document
 from orchestrator.observe import NOT_LOOKED
-from orchestrator.types import ActKind, Decision, RunState, Snapshot
+from orchestrator.observe.holders import told
+from orchestrator.types import ActKind, Decision, RemedyKind, RunState, Snapshot
 from orchestrator.watch.ending import save_call
 from orchestrator.watch.events import Level
+from orchestrator.watch.remedies import restore_cache
 from orchestrator.watch.stacktaking import take_and_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from orchestrator.clock import Clock
+    from orchestrator.connection import GuestClient
+    from orchestrator.observe import Holder
     from orchestrator.record import Record
     from orchestrator.watch.runwatch import RunWatch
 
@@ -30,6 +35,8 @@ MAX_AT_ONCE = 8  # channels of one connection
 STOP_GRACE_S = 10.0
 # Only these hold back the stop of what hangs; what it holds itself is freed by stopping it.
 _STOP_GATES = frozenset({"blind", "container", "stopped", "finished"})
+# The guest says that waiting will not help.
+_HOPELESS = frozenset({"no_checkpoint"})
 
 
 class ActSite(Protocol):
@@ -40,8 +47,17 @@ class ActSite(Protocol):
         """The state folder in the container."""
         ...
 
-    def client(self) -> Client:
+    @property
+    def ct(self) -> int | None:
+        """The container's number."""
+        ...
+
+    def client(self) -> GuestClient:
         """Return the guest."""
+        ...
+
+    def gpu_holders(self, pids: Sequence[int]) -> tuple[Holder, ...]:
+        """Who the host's processes are."""
         ...
 
     def container_state(self) -> str | None:
@@ -54,7 +70,7 @@ class ActEnded:
     """How an act of a thread went; handled in the loop's thread."""
 
     run: RunWatch
-    kind: str  # "stop" or "start"
+    kind: str  # "stop", "start", or "look", which is no act
     attempt: int  # the one stopped or started
     text: str
     error: BaseException | None = None
@@ -95,6 +111,7 @@ class Acts:
             if run.patience.hold(names, ticks):
                 why = "; ".join(item.why for item in closed)
                 run.teller.emit("gate", now, f"not yet: {why}", level=Level.WARNING)
+                self._name_holders(run, snapshot.attempt, closed)
             self._call_if_overdue(run, "; ".join(item.why for item in closed))
         elif run.diagnosis.state is RunState.HUNG:
             if run.patience.tries == 0:
@@ -131,9 +148,20 @@ class Acts:
             return tuple(item for item in closed if item.gate in _STOP_GATES)
         return closed
 
+    def _name_holders(self, run: RunWatch, attempt: int, closed: tuple[Closed, ...]) -> None:
+        """Ask the host who holds the GPUs; nobody is touched, and the run's turns go on meanwhile."""
+        held = [item.holders for item in closed if item.holders is not None]
+        if not held:
+            return
+        pids = sorted({pid for some in held for pid in some})
+        site = self._sites[run.row.target_key]
+        self._spawn(run, "look", attempt, lambda: told(site.gpu_holders(pids), site.ct))
+
     def _begin(self, run: RunWatch, kind: str, attempt: int, act: Callable[[], str]) -> None:
         run.busy = True
+        self._spawn(run, kind, attempt, act)
 
+    def _spawn(self, run: RunWatch, kind: str, attempt: int, act: Callable[[], str]) -> None:
         def work() -> None:
             try:
                 with self._room:
@@ -166,6 +194,10 @@ class Acts:
     def _start(self, run: RunWatch, spec: RunSpec, attempt: int, decision: Decision) -> str:
         site = self._sites[run.row.target_key]
         _require_running(site, run.row.target_key)
+        done = []
+        if any(remedy.kind is RemedyKind.RESTORE_CACHE for remedy in decision.remedies):
+            store = Store.beside(self._record.path)
+            done.append(restore_cache(site.client(), store, run.row.target_key, run.row.name))
         started = self._actor.start(
             site.client(),
             run.row.id,
@@ -178,8 +210,11 @@ class Acts:
             env_update=dict(decision.env_changes),
             rung=decision.rung,
             changes=dict(decision.changes),
+            remedies=decision.remedies,
         )
-        return f"attempt {attempt} started, pid {started.get('trainer_pid')}"
+        done += [f"{started['set_aside']} was set aside"] if started.get("set_aside") else []
+        done += [f"step {step} is left out" for step in started.get("skipped_steps") or ()]
+        return "; ".join([f"attempt {attempt} started, pid {started.get('trainer_pid')}", *done])
 
     # -- ending
 
@@ -190,6 +225,9 @@ class Acts:
             RecordError: The record could not be written; acting stops.
         """
         run, error = ended.run, ended.error
+        if ended.kind == "look":
+            self._looked(ended)
+            return
         run.busy = False
         if isinstance(error, RecordError):
             raise error
@@ -202,6 +240,8 @@ class Acts:
             run.teller.emit("outcome", self._clock.now(), ended.text, level=level)
         elif isinstance(error, RunAlive):
             self._refused(run, error.code, f"not doubled: {error}", kind="outcome", level=Level.INFO)
+        elif isinstance(error, GuestRefused) and error.reason in _HOPELESS:
+            run.overrule(Decision(kind=ActKind.CALL, reason=str(error)), self._clock.now())
         elif isinstance(error, GuestRefused):
             self._refused(run, error.reason, f"not yet: {error}")
         elif isinstance(error, (ActRefused, BlindError, ConfigError)):
@@ -210,6 +250,14 @@ class Acts:
         else:
             logger.error("an act failed", exc_info=error, extra={"run": run.row.name})
             self._refused(run, "fault", f"the act failed: {error!r}", kind="fault", level=Level.BAD)
+
+    def _looked(self, ended: ActEnded) -> None:
+        if ended.error is not None:
+            logger.info("%s: the GPUs' holders are not known: %s", ended.run.row.name, ended.error)
+        elif ended.text and ended.run.teller.attempt == ended.attempt:
+            detail = {"gate": "gpu", "holders": ended.text}
+            ended.run.holders = ended.text
+            ended.run.teller.emit("gate", self._clock.now(), ended.text, level=Level.WARNING, detail=detail)
 
     def _refused(
         self, run: RunWatch, name: str, text: str, *, kind: str = "gate", level: Level = Level.WARNING
@@ -224,7 +272,8 @@ class Acts:
         if not run.patience.calls(ticks) or run.diagnosis is None:
             return
         minutes = run.patience.held_s(ticks) / 60
-        reason = f"it could not be brought back for {minutes:.0f} min: {why.removeprefix('not yet: ')}"
+        held = f"; {run.holders}" if run.holders and "GPU" in why else ""
+        reason = f"it could not be brought back for {minutes:.0f} min: {why.removeprefix('not yet: ')}{held}"
         decision = Decision(kind=ActKind.CALL, reason=reason)
         run.teller.decision(decision, now, acting=True)
         attempt = run.teller.attempt or 1

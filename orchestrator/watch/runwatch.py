@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
 from orchestrator.errors import Exit
 from orchestrator.ladder import facts
-from orchestrator.launch import RELAUNCH_REASON
+from orchestrator.launch import RELAUNCH_REASON, origin
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
 from orchestrator.types import ActKind, Decision, Diagnosis, Present, RunState, Snapshot
 from orchestrator.watch.ending import save_call, save_end, save_origin
@@ -68,6 +68,7 @@ class RunWatch:
         self.decision: Decision | None = None
         self.ended: Exit | None = None
         self.busy = False  # an act is being carried out
+        self.holders = ""  # who keeps the GPUs from a relaunch, as the host tells it
         self.is_looked_into = False  # the ranks of what hangs were asked where they are
         self.taken: Taken | None = None  # what they said
         self.diagnosis: Diagnosis | None = None
@@ -134,6 +135,7 @@ class RunWatch:
         self.teller.begin(attempt)
         self.diagnosis, self.decision, self.ended, self._kept = None, None, None, None
         self.patience.reset()
+        self.holders = ""
         self._has_origin = False
         self._record.save_attempt(self.row.id, attempt)
         spec = self.tracker.spec or {}
@@ -142,8 +144,14 @@ class RunWatch:
             if spec.get("attempt") == attempt
             else ()
         )
-        detail = {"spec": {key: spec.get(key) for key in told}}
-        self.teller.emit("attempt", now, f"attempt {attempt}", detail=detail)
+        begun = origin(spec, attempt)
+        detail = {
+            "spec": {key: spec.get(key) for key in told},
+            "by": begun.get("by"),
+            "actor": begun.get("actor"),
+        }
+        words = ", ".join([f"attempt {attempt}", *([begun["text"]] if begun else [])])
+        self.teller.emit("attempt", now, words, detail=detail)
 
     def _note_origin(self) -> None:
         attempt, spec = self.teller.attempt, self.tracker.spec or {}
@@ -266,6 +274,21 @@ class RunWatch:
                 self._kept = _Kept(snapshot.attempt, diagnosis, decision)
             self.teller.decision(decision, now, acting=self.acting)
         self._conclude(decision, diagnosis, snapshot, now)
+
+    def overrule(self, decision: Decision, now: datetime) -> None:
+        """Put another decision in the place of one that cannot be carried out.
+
+        Raises:
+            RecordError: The record cannot be written.
+        """
+        snapshot = self.tracker.snapshot(now)
+        if snapshot is None or self.diagnosis is None:
+            return
+        self.decision = decision
+        if self._kept is not None:
+            self._kept = replace(self._kept, decision=decision)
+        self.teller.decision(decision, now, acting=self.acting)
+        self._conclude(decision, self.diagnosis, snapshot, now)
 
     def _conclude(self, decision: Decision, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
         if decision.kind in (ActKind.CALL, ActKind.GIVE_UP):

@@ -15,10 +15,11 @@ from orchestrator.watch import Watched, Watcher
 from tests.builders import NOW, attempt_message, heartbeat_json, run_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from orchestrator.errors import OrchestratorError
+    from orchestrator.observe import Holder
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record
     from orchestrator.watch import WatchEvent
@@ -91,15 +92,22 @@ class FakeGuest:
 
 class FakeSite:
     target_key = TARGET
+    ct: int | None = 200
     state_dir = "/s"
 
     def __init__(self) -> None:
         self.guest = FakeGuest()
         self.state: str | None = "running"
         self.is_closed = False
+        self.looked_up: list[tuple[int, ...]] = []
+        self.holders: tuple[Holder, ...] = ()
 
-    def client(self) -> FakeGuest:
+    def client(self) -> Any:
         return self.guest
+
+    def gpu_holders(self, pids: Sequence[int]) -> tuple[Holder, ...]:
+        self.looked_up.append(tuple(pids))
+        return self.holders
 
     def container_state(self) -> str | None:
         return self.state

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from orchestrator.errors import Exit, HostUnreachable, RecordError
+from orchestrator.observe import Holder
 from orchestrator.record import Record
 from tests.builders import attempt_message, heartbeat_json, run_message
 from tests.unit.watch.bench import HELLO, NO_DRIVER, PONG, Bench, exit_json, raising, refused
@@ -61,6 +62,74 @@ def test_a_stream_that_is_lost_before_the_relaunch_holds_it_until_it_is_seen_aga
     bench.turn()
     assert bench.guest.asked("start") == [2], "the wait was over, and does not begin anew after a cut"
     assert len(bench.told("decision")) == 1 + sum("wait:" in text for text in bench.told("decision"))
+
+
+def test_who_holds_a_gpu_is_asked_of_the_host_and_told_once_with_what_would_end_it(bench):
+    bench.site.holders = (Holder(pid=99, command="ollama serve", owner="ann"),)
+    bench.live()
+    bench.send({**BUSY_GPU, "gpus": [{**BUSY_GPU["gpus"][0], "processes": [{"pid": 99, "memory_bytes": 1}]}]})
+    bench.die()
+    bench.turn(20)
+    assert bench.site.looked_up == [(99,)]
+    assert bench.told("gate") == [
+        "not yet: GPU 0 holds 5.0 GiB by pid 99 (host pids)",
+        "held by ollama serve (host pid 99, user ann): `kill 99` on the host would end it",
+    ]
+    assert bench.guest.calls == [], "nobody is touched"
+    bench.turn(700)
+    assert any("held by ollama serve" in text for text in bench.told("decision"))
+    bench.send(NO_DRIVER)
+    bench.turn(1)
+    assert bench.guest.asked("start") == [2]
+
+
+def test_a_gate_that_is_no_gpus_asks_the_host_nothing(bench):
+    bench.live()
+    bench.send({"type": "disk", "free_bytes": 1 << 20, "total_bytes": 1 << 40, "log_bytes": {}})
+    bench.die()
+    bench.turn(20)
+    assert len(bench.told("gate")) == 1
+    assert bench.site.looked_up == []
+
+
+BACK = """extends: default
+backoff: [0s]
+jitter: 0
+rules:
+  unknown:
+    act: relaunch_with
+    why: The test lets it go back, then leave the step out.
+    ladder:
+      - {why: Back to the checkpoint before., do: [previous_checkpoint]}
+      - {why: Without the step that it died at., do: [skip_batch]}
+"""
+
+
+def test_remedies_travel_with_the_start(record):
+    bench = Bench(record, playbook=BACK)
+    bench.live(checkpoint_step=50)
+    bench.die()
+    bench.turn(5)
+    (start,) = [request for verb, request in bench.guest.calls if verb == "start"]
+    assert (start["set_aside_step"], start["skip_steps"]) == (50, [])
+    assert start["spec"]["remedies"] == [{"kind": "previous_checkpoint", "step": 50}]
+    assert set(start["spec"]["actor"]) == {"user", "host", "pid"}
+
+
+def test_a_remedy_that_cannot_be_calls_a_person_and_is_not_tried_again(record):
+    bench = Bench(record, playbook=BACK)
+    bench.guest.answer = refused("no_checkpoint")
+    bench.live(checkpoint_step=50)
+    bench.die()
+    bench.turn(30)
+    assert bench.guest.asked("start") == [2]
+    assert any("call: no: no_checkpoint" in text for text in bench.told("decision"))
+    assert bench.run.ended is Exit.NEEDS_PERSON
+    bench.lose(LOST)
+    bench.turn(30, pong=False)
+    bench.send(HELLO, run_message(alive=False, spec=bench.spec(1)), NO_DRIVER)
+    bench.turn(30)
+    assert bench.guest.asked("start") == [2]
 
 
 def test_a_finished_run_is_never_relaunched(bench):
