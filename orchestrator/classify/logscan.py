@@ -1,26 +1,25 @@
 """The incremental log reader: bytes by offset in, what they show out. Bounded memory, each byte once.
 
-Almost every block of a training log is quiet. A block is searched for the catalogue's words first; a quiet
-one costs a few searches and the step lines at its end.
+It says what reading every line would say, whatever pieces the log comes in. Lines are told apart by their
+shape (`shapes`); only those that can matter are read.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import deque
 
-from orchestrator.classify.analysis import Analysis
-from orchestrator.classify.catalog import TRIGGERS
+from orchestrator.classify import shapes
+from orchestrator.classify.analysis import MAX_RANKS, Analysis
+from orchestrator.classify.shapes import MET, QUIET, Meaning, Shapes
 from orchestrator.classify.text import MAX_TEXT, clean
 from orchestrator.types import Evidence, LogReading, Role
 
-BLOCK_BYTES = 32 * 1024
-PART_BYTES = 2 * 1024
-MAX_LINE_BYTES = 32 * 1024  # the head of a longer line is read, the rest is skipped
+BLOCK_BYTES = 64 * 1024
+MAX_LINE_BYTES = 8 * 1024  # the head of a longer line is read, the rest is skipped
 TAIL_BYTES = 16 * 1024
 TAIL_LINES = 40
-QUIET_LINES = 16  # of a quiet block, looked at for steps; enough for one step of as many ranks
-PART_LINES = 3
+
+_SHAPES = Shapes()  # what a shape means is the same in every log
 
 
 class LogScanner:
@@ -37,6 +36,7 @@ class LogScanner:
         self._pending_at = 0
         self._is_skipping = False
         self._tail = b""
+        self._steps: dict[tuple[Meaning, bytes], tuple[int, bytes]] = {}  # the newest, not yet read
 
     def feed(self, data: bytes, offset: int) -> tuple[Evidence, ...]:
         """Take the bytes at `offset` and return the predictions that they show for the first time.
@@ -56,8 +56,9 @@ class LogScanner:
 
     def reading(self) -> LogReading:
         """Return what the log shows so far, a last line without an end included."""
+        self._read_steps()
         analysis = self._analysis
-        if self._pending:
+        if self._pending and self._can_matter(self._pending):
             analysis = copy.deepcopy(analysis)
             analysis.feed(self._pending, self._pending_at)
         findings = analysis.findings()
@@ -73,26 +74,33 @@ class LogScanner:
             truncated=self._truncated,
         )
 
+    def _can_matter(self, line: bytes) -> bool:
+        shape = shapes.fold(line)
+        return self._analysis.is_busy or _SHAPES.judge((shape,))[shape] is not QUIET
+
     def _lose(self, offset: int) -> None:
         if self._pending:
-            self._analysis.feed(self._pending, self._pending_at)
+            self._lines(self._pending, self._pending_at)
         self._pending, self._is_skipping, self._tail = b"", False, b""
         self._read, self._truncated = offset, True
 
     def _take(self, data: bytes) -> None:
         at = self._read
         self._read += len(data)
-        end = data.rfind(b"\n") + 1
-        if end == 0:
+        first, end = data.find(b"\n"), data.rfind(b"\n")
+        if first < 0:
             self._hold(data, at)
             return
-        first = data.find(b"\n") + 1
-        self._hold(data[: first - 1], at)
-        if not self._is_skipping:
-            self._analysis.feed(self._pending, self._pending_at)
+        self._hold(data[:first], at)
+        if self._pending:
+            self._lines(self._pending, self._pending_at)
         self._pending, self._is_skipping = b"", False
-        self._blocks(data, first, end, at)
-        self._hold(data[end:], at + end)
+        start = first + 1
+        while start < end:
+            stop = data.find(b"\n", min(start + BLOCK_BYTES, end))
+            self._lines(data[start:stop], at + start)
+            start = stop + 1
+        self._hold(data[end + 1 :], at + end + 1)
 
     def _hold(self, data: bytes, at: int) -> None:
         """Keep the head of a line whose end has not come."""
@@ -102,58 +110,46 @@ class LogScanner:
             self._pending_at = at
         self._pending += data[: MAX_LINE_BYTES - len(self._pending)]
         if len(self._pending) >= MAX_LINE_BYTES:
-            self._analysis.feed(self._pending, self._pending_at)
+            self._lines(self._pending, self._pending_at)
             self._pending, self._is_skipping = b"", True
 
-    def _blocks(self, data: bytes, start: int, end: int, at: int) -> None:
-        while start < end:
-            stop = min(start + BLOCK_BYTES, end)
-            stop = data.find(b"\n", stop - 1, end) + 1
-            block = data[start:stop]
-            lowered = block.lower()
-            words = [word for word in TRIGGERS if word in lowered]
-            if words or self._analysis.is_busy or self._analysis.ledger.has_open:
-                self._parts(block, lowered, words, at + start)
-            else:
-                self._quiet(block, at + start, QUIET_LINES)
-            start = stop
-
-    def _parts(self, block: bytes, lowered: bytes, words: list[bytes], at: int) -> None:
-        start = 0
-        while start < len(block):
-            stop = block.find(b"\n", min(start + PART_BYTES, len(block)) - 1) + 1
-            part, low = block[start:stop], lowered[start:stop]
-            if self._analysis.is_busy or any(word in low for word in words):
-                self._lines(part, low, words, at + start)
-            else:
-                self._quiet(part, at + start, PART_LINES)
-            start = stop
-
-    def _lines(self, part: bytes, lowered: bytes, words: list[bytes], at: int) -> None:
-        """Read all lines of a part while something is open, else those with a word and the steps around."""
-        quiet: deque[tuple[bytes, int]] = deque(maxlen=PART_LINES)
-        for line, low in zip(part.split(b"\n"), lowered.split(b"\n"), strict=True):
-            if self._analysis.is_busy or any(word in low for word in words):
-                for earlier in quiet:
-                    self._analysis.feed_quiet(*earlier)
-                quiet.clear()
-                self._analysis.feed(line[:MAX_LINE_BYTES], at)
-            elif line:
-                quiet.append((line[:MAX_LINE_BYTES], at))
+    def _lines(self, block: bytes, at: int) -> None:
+        """Read whole lines; `block` begins with one and ends without the last one's end."""
+        analysis = self._analysis
+        folded = shapes.fold(block).split(b"\n")
+        meanings = _SHAPES.judge(set(folded))
+        is_busy, is_open = analysis.is_busy, analysis.ledger.has_open
+        met: set[bytes] = set()
+        for line, shape in zip(block.split(b"\n"), folded, strict=True):
+            meaning = meanings[shape]
+            if meaning is MET:
+                if shape in met:
+                    meaning = meanings[shape] = _SHAPES.again(shape)
+                met.add(shape)
+            if is_busy or meaning.is_loud:
+                self._read_steps()
+                analysis.feed(line[:MAX_LINE_BYTES], at)
+                is_busy, is_open = analysis.is_busy, analysis.ledger.has_open
+            elif is_open and meaning.is_step:
+                self._read_steps()
+                analysis.feed_quiet(line[:MAX_LINE_BYTES], at)
+                is_open = analysis.ledger.has_open
+            elif meaning.is_step:
+                self._keep_step(meaning, line[:MAX_LINE_BYTES], at)
             at += len(line) + 1
-        for earlier in quiet:
-            self._analysis.feed_quiet(*earlier)
 
-    def _quiet(self, block: bytes, at: int, num_lines: int) -> None:
-        """Look at the last lines of a block that holds no word of the catalogue."""
-        lines = block.rsplit(b"\n", num_lines + 1)
-        if len(lines) > num_lines + 1:
-            del lines[0]
-        at += len(block) - sum(map(len, lines)) - len(lines) + 1
-        for line in lines:
-            if line:
-                self._analysis.feed_quiet(line[:MAX_LINE_BYTES], at)
-            at += len(line) + 1
+    def _keep_step(self, meaning: Meaning, line: bytes, at: int) -> None:
+        """Put off a step: while nothing waits to be survived, a newer one of its kind makes it void."""
+        self._steps[meaning, line[: meaning.rank_bytes]] = (at, line)
+        if len(self._steps) > MAX_RANKS:
+            self._read_steps()
+
+    def _read_steps(self) -> None:
+        if not self._steps:
+            return
+        for at, line in sorted(self._steps.values()):
+            self._analysis.feed_quiet(line, at)
+        self._steps.clear()
 
     def _tail_lines(self) -> tuple[str, ...]:
         lines = (raw.rsplit(b"\r", 1)[-1] for raw in self._tail.replace(b"\r\n", b"\n").split(b"\n"))

@@ -1,0 +1,60 @@
+"""Which of many words a line has, at a cost that grows with the line and hardly with the words. Pure.
+
+A line is cut into runs of letters. Which words a run can belong to is looked up by its threes of letters, and
+only for those the line itself is searched.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MAX_RUNS = 16_384
+MAX_RUN_LETTERS = 32
+GRAM = 3
+
+_LETTERS = bytes(range(ord("a"), ord("z") + 1))
+_ONLY_LETTERS = bytes(c if c in _LETTERS else ord(" ") for c in range(256))
+
+
+class Words:
+    """An index of words in lower case. What it remembers of runs of letters is bounded by MAX_RUNS."""
+
+    def __init__(self, words: Iterable[bytes]) -> None:
+        self.words = tuple(words)
+        self._grams: dict[bytes, list[tuple[bytes, int]]] = {}
+        self._without: list[int] = []  # words of too few letters are searched for in every line
+        self._runs: dict[bytes, tuple[int, ...]] = {}
+        for number, word in enumerate(self.words):
+            piece = max(re.findall(rb"[a-z]+", word), key=len, default=b"")
+            if len(piece) < GRAM:
+                self._without.append(number)
+            else:
+                self._grams.setdefault(piece[:GRAM], []).append((piece, number))
+
+    def find(self, line: bytes) -> list[int]:
+        """Return the numbers of the words that `line`, in lower case, has; each once, in their order."""
+        found: set[int] = set(self._without)
+        for run in line.translate(_ONLY_LETTERS).split():
+            numbers = self._runs.get(run)
+            if numbers is None:
+                numbers = self._learn(run)
+            if numbers:
+                found.update(numbers)
+        return sorted(number for number in found if self.words[number] in line) if found else []
+
+    def _learn(self, run: bytes) -> tuple[int, ...]:
+        """Return the words whose longest run of letters is within this one."""
+        numbers: list[int] = []
+        for start in range(len(run) - GRAM + 1):
+            for piece, number in self._grams.get(run[start : start + GRAM], ()):
+                if run.startswith(piece, start):
+                    numbers.append(number)
+        if len(run) <= MAX_RUN_LETTERS:
+            if len(self._runs) >= MAX_RUNS:
+                self._runs.clear()
+            self._runs[run] = tuple(numbers)
+        return tuple(numbers)

@@ -1,0 +1,1 @@
+"""Bytes that no program should print, and what must hold all the same."""
