@@ -1,5 +1,6 @@
 """What is known and what was done, kept in one SQLite file that survives the program being killed."""
 
+from orchestrator.record.batch import Batch
 from orchestrator.record.facade import Record
 from orchestrator.record.rows import (
     ActionRow,
@@ -15,6 +16,7 @@ from orchestrator.record.rows import (
 __all__ = [
     "ActionRow",
     "AttemptRow",
+    "Batch",
     "Cursor",
     "DiagnosisRow",
     "EventRow",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.record import convert, runs, samples, story, timeline
+from orchestrator.record.batch import Batch, BatchWriter
 from orchestrator.record.database import BUSY_TIMEOUT_S, Database, default_path
 from orchestrator.record.models import CursorEntry
 from orchestrator.record.rows import (
@@ -36,6 +37,7 @@ class Record:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._batches = BatchWriter()
 
     @classmethod
     def open(cls, path: Path | None = None, *, busy_timeout_s: float = BUSY_TIMEOUT_S) -> Record:
@@ -165,6 +167,10 @@ class Record:
         """Keep lines of metrics.jsonl, thinned; return how many are new. What is no such line is skipped."""
         lines = list(rows)
         return self._database.write(lambda s: samples.add_metrics(s, run_id, attempt, lines, now))
+
+    def save_batch(self, batch: Batch) -> None:
+        """Write the samples and cursors of many runs at once, as `add_metrics` and the others do for one."""
+        self._batches.learn(self._database.write(lambda s: self._batches.write(s, batch)))
 
     def metrics(self, run_id: int, attempt: int | None = None) -> list[MetricRow]:
         """Return the kept metrics, by attempt and step; of one attempt if it is given."""

@@ -25,10 +25,15 @@ def add_metrics(
     session: Session, run_id: int, attempt: int, rows: Iterable[Mapping[str, Any]], now: datetime
 ) -> int:
     """Keep the lines of metrics.jsonl that the thinning lets through; return how many of them are new."""
+    parsed = (thinning.parse_metric(line, now) for line in rows)
+    return add_columns(session, run_id, attempt, [columns for columns in parsed if columns is not None])
+
+
+def add_columns(session: Session, run_id: int, attempt: int, parsed: Iterable[dict[str, Any]]) -> int:
+    """Keep parsed lines that the thinning lets through; return how many of them are new."""
     by_kind: dict[str, dict[int, dict[str, Any]]] = {}
-    for line in rows:
-        if (columns := thinning.parse_metric(line, now)) is not None:
-            by_kind.setdefault(columns["kind"], {}).setdefault(columns["step"], columns)
+    for columns in parsed:
+        by_kind.setdefault(columns["kind"], {}).setdefault(columns["step"], columns)
     if not by_kind:
         return 0
     entry = cursor(session, run_id, attempt)

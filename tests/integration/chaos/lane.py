@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import threading
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 # A step stands for a second of a real run; a hang is told after that many. Above what a freeze may last.
 HANG_S = 22
-CALM_LIMIT_S = 150.0
+CALM_LIMIT_S = 240.0
 LAUNCH_LIMIT_S = 90.0
 _NEVER = frozenset({FailureClass.HEALTHY, FailureClass.COMPLETED, FailureClass.KILLED_BY_USER})
 
@@ -247,7 +248,10 @@ class Play:
             is_heard = not living and self._is_told() and not self.living("b")
             time.sleep(0.05)
         if not is_heard:
-            self.played.problems.append(f"not at its end {CALM_LIMIT_S:.0f} s after every fault was undone")
+            load = f"the load average is {os.getloadavg()[0]:.0f}"
+            self.played.problems.append(
+                f"not at its end {CALM_LIMIT_S:.0f} s after every fault was undone; {load}"
+            )
 
     def _is_told(self) -> bool:
         """Whether a watch of the launcher's record saw the end; one that left for a person ends it too."""
