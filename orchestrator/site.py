@@ -15,6 +15,7 @@ from orchestrator.observe import Holder, container_state, gpu_holders
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from orchestrator.connection.shell import Stream
     from orchestrator.inventory import Target
     from orchestrator.wire import Message
 
@@ -126,6 +127,28 @@ class Site:
             self._check_open()
             shell = self._host_shell()
         return gpu_holders(shell, pids, self.target.become or ())
+
+    @property
+    def host_key(self) -> str:
+        """The host's name; the containers of one host share it."""
+        return self.target.host_key
+
+    @property
+    def becomes(self) -> bool:
+        """Whether commands that need root there are run by `sudo` or its like."""
+        return bool(self.target.become)
+
+    def open_host(self, argv: Sequence[str], *, is_root: bool) -> Stream:
+        """Start a command on the host, over the connection that the container's stream uses.
+
+        Raises:
+            BlindError: The host cannot be reached, or this site was closed.
+        """
+        with self._lock:
+            self._check_open()
+            shell = self._host_shell()
+        become = self.target.become or () if is_root else ()
+        return shell.stream(("env", "LC_ALL=C", *become, *argv))
 
     def _host_shell(self) -> Shell:
         if self._host is None:

@@ -31,6 +31,15 @@ def describe(event: KernelEvent) -> str:
     )
 
 
+def news(event: KernelEvent) -> str:
+    """Return the event as news, whomever it struck."""
+    if event.kind is not Kind.OOM_KILL:
+        return describe(event)
+    place = "host" if event.is_global else "container"
+    who = f"{event.process} (host pid {event.pid})" if event.process is not None else "a process"
+    return f"the OOM killer ended {who}: the {place} ran out of memory"
+
+
 def card_name(event: KernelEvent) -> str:
     """Return which card it is about."""
     if event.line.gpu is not None:

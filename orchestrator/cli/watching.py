@@ -66,7 +66,7 @@ def watch_rows(
     watched = []
     for row in rows:
         site = sites.setdefault(row.target_key, site_of(row, options_))
-        watched.append(Watched(row, site, load_playbook(playbook or row.playbook)))
+        watched.append(Watched(row, site, load_playbook(playbook or row.playbook), host=site))
     many = len(rows) > 1
     console = SETTINGS.out
     if as_json:

@@ -2,6 +2,7 @@
 
 from orchestrator.observe.holders import Holder, gpu_holders
 from orchestrator.observe.host import container_state
+from orchestrator.observe.hoststream import HostMute, HostSaid, KernelSource, KernelStream
 from orchestrator.observe.look import is_alive, look
 from orchestrator.observe.stream import (
     ContainerSeen,
@@ -20,6 +21,10 @@ __all__ = [
     "ContainerStream",
     "Cursor",
     "Holder",
+    "HostMute",
+    "HostSaid",
+    "KernelSource",
+    "KernelStream",
     "Lost",
     "Observation",
     "Received",

@@ -24,13 +24,13 @@ class _Shell(Protocol):
 
 
 def parse_status(pct_status: str, lxc_info: str) -> str | None:
-    """Return `running`, `stopped`, `frozen`, `locked:<lock>` or None if the texts say neither.
+    """Return `running`, `stopped`, `frozen`, `frozen:<lock>`, `locked:<lock>`, or None if they say neither.
 
     A lock alone (a snapshot-mode backup) does not stop a run; it is told since no start is allowed meanwhile.
     """
-    if re.search(r"State:\s*FROZEN", lxc_info):
-        return "frozen"
     lock = re.search(r"^lock:\s*(\S+)", pct_status, re.MULTILINE)
+    if re.search(r"State:\s*FROZEN", lxc_info):
+        return f"frozen:{lock[1]}" if lock else "frozen"
     status = re.search(r"^status:\s*(\S+)", pct_status, re.MULTILINE)
     if status is None:
         return None

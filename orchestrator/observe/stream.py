@@ -10,6 +10,7 @@ from queue import Full
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import BlindError, GuestRefused, OrchestratorError
+from orchestrator.observe.hoststream import HostMute, HostSaid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ class ContainerSeen:
     state: str | None
 
 
-Observation = Received | Lost | ContainerSeen
+Observation = Received | Lost | ContainerSeen | HostSaid | HostMute
 
 
 @dataclass(frozen=True)
@@ -204,8 +205,9 @@ class ContainerStream(threading.Thread):
                 return
 
     def _tell_container(self) -> None:
-        self._state = self._source.container_state()
-        self._put(ContainerSeen(self._source.target_key, self._state))
+        seen = self._source.container_state()
+        self._state = seen.partition(":")[0] if seen is not None else None
+        self._put(ContainerSeen(self._source.target_key, seen))
 
     def _report_loss(self, error: OrchestratorError) -> None:
         delay = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)] * random.uniform(0.8, 1.2)

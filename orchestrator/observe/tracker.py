@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.observe import parse
 from orchestrator.observe.attempt import AttemptView
+from orchestrator.observe.hostlog import HostLog
 from orchestrator.types import (
     Blind,
     Evidence,
@@ -52,8 +53,9 @@ class Sighting:
 class RunTracker:
     """One run as seen through one container's stream."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, ct: int | None = None) -> None:
         self.run = run
+        self.host = HostLog(ct)
         self.view: AttemptView | None = None
         # After a cut the rest of attempts that ended meanwhile comes before the newest one's.
         self._older: dict[int, AttemptView] = {}
@@ -63,6 +65,8 @@ class RunTracker:
         self.stop: dict[str, Any] | None = None
         self.checkpoint_step: int | None = None
         self.container: str | None = None
+        self.container_lock: str | None = None
+        self.host_up_s: float | None = None
         self.container_identity: tuple[Any, Any] | None = None
         self.disk_free_bytes: int | None = None
         self.looked_at: datetime | None = None
@@ -99,8 +103,11 @@ class RunTracker:
         if kind == "hello":
             self.clock_skew_s = float(message["now"]) - now.timestamp()
             self.container_identity = (message.get("boot_id"), message.get("pid1_start_ticks"))
+            self.host_up_s = message.get("uptime_s")
         elif kind == "gpu":
             self.gpus = parse.gpus(message)
+            if isinstance(self.gpus, Present):
+                self.host.note_gpus(self.gpus.value)
             self._track_gpus(now, is_fresh=True)
         elif kind == "disk":
             self.disk_free_bytes = message.get("free_bytes")
@@ -218,6 +225,19 @@ class RunTracker:
             return False
         return (info.get("boot_id"), info.get("pid1_start_ticks")) != self.container_identity
 
+    @property
+    def host_rebooted(self) -> bool:
+        """Whether the host's boot is another one than when the attempt began; the container shares its id."""
+        began = self.view.info.get("boot_id") if self.view and self.view.info else None
+        now = self.container_identity[0] if self.container_identity else None
+        return began is not None and now is not None and began != now
+
+    @property
+    def own_gpus(self) -> frozenset[int] | None:
+        """The cards that the run may use; None for all that its container sees."""
+        given = (self.spec or {}).get("gpus")
+        return frozenset(int(index) for index in given) if isinstance(given, list) else None
+
     def _liveness_at(self, now: datetime) -> Reading[Liveness]:
         """A look stands for the present as long as the guest keeps answering."""
         silent_s = (now - self.looked_at).total_seconds() if self.looked_at else 0.0
@@ -240,6 +260,7 @@ class RunTracker:
         if view is None:
             return None
         stop = self.stop if self.stop and self.stop.get("attempt") in (None, view.number) else None
+        started_at = self._started_at(view, now)
         log = view.log_reading()
         view.told_step(log.last_step, now)
         self._track_gpus(now)
@@ -256,13 +277,18 @@ class RunTracker:
             gpus=self.gpus,
             stop_by=stop.get("by") if stop else None,
             stop_reason=stop.get("reason") if stop else None,
-            started_at=self._started_at(view, now),
+            started_at=started_at,
             heartbeat_seen_at=view.heartbeat_seen_at,
             log_grew_at=view.log_grew_at,
             step_seen_at=view.step_seen_at,
             gpus_still=view.gpu_track.still(),
             container=self.container,
+            container_lock=self.container_lock,
             container_restarted=self.container_restarted,
+            host_rebooted=self.host_rebooted,
+            clock_skew_s=self.clock_skew_s,
+            host_up_s=self.host_up_s,
+            host_lines=self.host.lines(started_at, self.own_gpus),
             disk_free_bytes=self.disk_free_bytes,
             kind=str((self.spec or {}).get("kind") or "trainer"),
         )

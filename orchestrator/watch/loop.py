@@ -13,14 +13,26 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import Exit, RecordError
-from orchestrator.observe import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received, Source
+from orchestrator.observe import (
+    ContainerSeen,
+    ContainerStream,
+    Cursor,
+    HostMute,
+    HostSaid,
+    KernelSource,
+    KernelStream,
+    Lost,
+    Observation,
+    Received,
+    Source,
+)
 from orchestrator.watch.acting import ActEnded, Acts, ActSite
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.runwatch import RunWatch
-from orchestrator.watch.samplebuffer import SampleBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import datetime
 
     from orchestrator.clock import Clock
     from orchestrator.playbook import Playbook
@@ -51,6 +63,7 @@ class Watched:
     row: RunRow
     site: WatchSite
     playbook: Playbook
+    host: KernelSource | None = None  # whose kernel log is followed
 
 
 class Watcher:
@@ -65,16 +78,23 @@ class Watcher:
         self.inbox: Queue[Observation] = Queue(maxsize=_MAX_WAITING)
         self._ended_acts: Queue[ActEnded] = Queue()
         self._sites = {w.site.target_key: w.site for w in watched}
-        self._samples = SampleBuffer(record)
-        self.runs = [
-            RunWatch(w.row, w.playbook, record, sink, self._samples, acting=acting) for w in watched
-        ]
+        self.runs = [RunWatch(w.row, w.playbook, record, sink, acting=acting) for w in watched]
         self._by_target: dict[str, list[RunWatch]] = {}
         for run in self.runs:
             self._by_target.setdefault(run.row.target_key, []).append(run)
         self._streams = [
             ContainerStream(site, self.inbox, partial(self._cursors, key), clock)
             for key, site in self._sites.items()
+        ]
+        hosts = {w.host.host_key: w.host for w in watched if w.host is not None}
+        self._by_host: dict[str, list[RunWatch]] = {key: [] for key in hosts}
+        for each, run in zip(watched, self.runs, strict=True):
+            if each.host is not None:
+                self._by_host[each.host.host_key].append(run)
+                run.hears_kernel = True
+        self._kernels = [
+            KernelStream(host, self.inbox, partial(self._kernel_since, key), clock)
+            for key, host in hosts.items()
         ]
         self.acts = Acts(record, self._sites, clock, self._ended_acts.put)
         self._faulty_until: dict[int, float] = {}
@@ -88,8 +108,8 @@ class Watcher:
         """
         with _signals_interrupt():
             self.adopt_intents()
-            for stream in self._streams:
-                stream.start()
+            for thread in (*self._streams, *self._kernels):
+                thread.start()
             try:
                 while not all(run.ended is not None and not run.busy for run in self.runs):
                     self.turn()
@@ -98,7 +118,6 @@ class Watcher:
                 self.close()
                 for run in self.runs:
                     run.save_cursor(self._clock.now(), force=True)
-                self._samples.flush(self._clock.monotonic(), force=True)
         codes = [run.ended for run in self.runs if run.ended is not None]
         return max(codes, default=Exit.OK)
 
@@ -114,12 +133,12 @@ class Watcher:
         for run in self.runs:
             self._turn_run(run)
             run.save_cursor(self._clock.now())
-        self._samples.flush(self._clock.monotonic())
 
     def close(self) -> None:
         """Stop the streams. An act under way gets a moment; its intent is recorded, whatever comes of it."""
-        for stream in self._streams:
-            stream.stop()
+        threads: tuple[ContainerStream | KernelStream, ...] = (*self._streams, *self._kernels)
+        for thread in threads:
+            thread.stop()
         self.acts.join(_CLOSE_S)
         for site in self._sites.values():
             site.close()
@@ -129,6 +148,11 @@ class Watcher:
 
     def _cursors(self, target: str) -> Mapping[str, Cursor]:
         return {run.row.name: run.cursor() for run in self._by_target[target]}
+
+    def _kernel_since(self, host: str) -> datetime | None:
+        known = [run.kernel_since for run in self._by_host[host]]
+        begins = [at for at in known if at is not None]
+        return min(begins) if begins and len(begins) == len(known) else None
 
     def _take_in(self) -> None:
         begin = self._clock.monotonic()
@@ -145,6 +169,9 @@ class Watcher:
 
     def _apply(self, observation: Observation) -> None:
         now = self._clock.now()
+        if isinstance(observation, HostSaid | HostMute):
+            self._apply_host(observation, now)
+            return
         for run in self._by_target[observation.target]:
             match observation:
                 case Received(message=message):
@@ -160,6 +187,17 @@ class Watcher:
                     )
                 case ContainerSeen(state=state):
                     run.container(state)
+
+    def _apply_host(self, observation: HostSaid | HostMute, now: datetime) -> None:
+        runs = self._by_host[observation.target]
+        if isinstance(observation, HostMute):
+            runs[0].host_teller.mute(observation.target, observation.reason, now)
+        for run in runs:
+            if isinstance(observation, HostMute):
+                run.hears_kernel = False
+                continue
+            with self._guarded(run, "what the kernel said cannot be understood", is_deafening=False):
+                run.host(observation.event, now)
 
     def _turn_run(self, run: RunWatch) -> None:
         with self._guarded(run, "a turn failed", is_deafening=False):

@@ -12,29 +12,39 @@ from orchestrator.errors import Exit
 from orchestrator.ladder import facts
 from orchestrator.launch import RELAUNCH_REASON, origin
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
-from orchestrator.types import ActKind, Decision, Diagnosis, Present, RunState, Snapshot
+from orchestrator.observe.parse import instant
+from orchestrator.types import ActKind, Decision, Diagnosis, FailureClass, Present, RunState, Snapshot
 from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
+from orchestrator.watch.hosttelling import HostTeller
 from orchestrator.watch.patience import Patience
+from orchestrator.watch.patterns import Patterns
 from orchestrator.watch.telling import RELAUNCHES, Teller, evidence_json
 
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from orchestrator.classify.kernel import KernelEvent
     from orchestrator.limits import Limits
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
-    from orchestrator.watch.samplebuffer import SampleBuffer
     from orchestrator.watch.stacktaking import Taken
     from orchestrator.wire import Message
 
 REREAD_BYTES = 64 << 20
 SAVE_EVERY_S = 0.5
+KERNEL_WAIT_S = 0.7
 
 _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
 _LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
 _UNSEEN = frozenset({RunState.BLIND, RunState.CONTAINER_STOPPED, RunState.CONTAINER_FROZEN})
 _UNTOLD = frozenset({RunState.NEW, RunState.HEALTHY, RunState.BLIND})
+_KERNEL_KNOWS = frozenset(
+    {
+        *(FailureClass.SIGNAL_EXIT, FailureClass.NCCL_ERROR, FailureClass.NCCL_TIMEOUT),
+        *(FailureClass.CUDA_ILLEGAL_ACCESS, FailureClass.TORCHRUN_WRAPPER, FailureClass.UNKNOWN),
+    }
+)
 _FINAL_EXIT = {RunState.FINISHED: Exit.OK, RunState.STOPPED: Exit.NOT_RUNNING}
 
 
@@ -59,32 +69,26 @@ class _Kept:
 class RunWatch:
     """What the watch knows and intends for one run."""
 
-    def __init__(
-        self,
-        row: RunRow,
-        playbook: Playbook,
-        record: Record,
-        sink: Sink,
-        samples: SampleBuffer,
-        *,
-        acting: bool,
-    ) -> None:
+    def __init__(self, row: RunRow, playbook: Playbook, record: Record, sink: Sink, *, acting: bool) -> None:
         self.row = row
         self.playbook = playbook
-        self.tracker = RunTracker(row.name)
+        self.tracker = RunTracker(row.name, row.target.get("ct"))
         self.teller = Teller(row, record, sink)
+        self.host_teller = HostTeller(self.teller)
+        self.hears_kernel = False
+        self.patterns = Patterns(row, record, self.teller, playbook)
         self.patience = Patience()
         self.acting = acting
         self.decision: Decision | None = None
         self.ended: Exit | None = None
         self.busy = False  # an act is being carried out
-        self.holders = ""  # who keeps the GPUs from a relaunch, as the host tells it
         self.is_looked_into = False  # the ranks of what hangs were asked where they are
         self.taken: Taken | None = None  # what they said
+        self.holders = ""  # who keeps the GPUs from a relaunch, as the host tells it
         self.diagnosis: Diagnosis | None = None
         self._record = record
-        self._samples = samples
         self._kept: _Kept | None = None
+        self._dead_since: datetime | None = None
         self._is_deaf = False
         self._has_origin = False  # who began the newest attempt is on record
         self._saved: tuple[int, int | None, int] | None = None
@@ -109,6 +113,7 @@ class RunWatch:
         self._is_deaf = self._is_deaf and message["type"] != "hello"
         if self._is_deaf:
             return
+        self.host_teller.begin(now)
         sighting = self.tracker.apply(message, now)
         if sighting.attempt is not None:
             self._begin_attempt(sighting.attempt, now)
@@ -118,13 +123,14 @@ class RunWatch:
         if message["type"] == "exit":
             self.teller.end_log(int(message["attempt"]), now)
         if sighting.metrics and sighting.of is not None:
-            self._samples.metrics(self.row.id, sighting.of, sighting.metrics, now)
+            self.patterns.feed(sighting.of, sighting.metrics)
+            self._record.add_metrics(self.row.id, sighting.of, sighting.metrics, now)
         if sighting.environment and self.tracker.view is not None:
             environment = self.tracker.view.environment
             self._record.save_attempt(self.row.id, self.tracker.view.number, environment=environment)
         attempt = self.teller.attempt
         if message["type"] == "gpu" and attempt is not None and isinstance(self.tracker.gpus, Present):
-            self._samples.gpus(self.row.id, attempt, self.tracker.gpus.value, now)
+            self._record.add_gpus(self.row.id, attempt, self.tracker.gpus.value, now)
 
     def deafen(self, reason: str, now: datetime) -> None:
         """What came makes no sense, so what follows it proves nothing: blind until the stream begins anew."""
@@ -137,13 +143,29 @@ class RunWatch:
         self.teller.lost(code, reason, now, was_seen=self.tracker.view is not None)
 
     def container(self, state: str | None) -> None:
-        """The host said what the container is doing."""
-        self.tracker.container = state
+        """The host said what the container is doing, `frozen:backup` where a lock tells why."""
+        is_frozen = state is not None and state.startswith("frozen")
+        self.tracker.container = "frozen" if is_frozen else state
+        self.tracker.container_lock = state.partition(":")[2] or None if state is not None else None
+
+    def host(self, event: KernelEvent, now: datetime) -> None:
+        """The host's kernel said something; it is told if it is about this run, and new."""
+        kept = self.tracker.host.add(event, self.tracker.own_gpus)
+        if kept is not None:
+            self.host_teller.tell(kept, now, self.tracker.clock_skew_s)
+
+    @property
+    def kernel_since(self) -> datetime | None:
+        """When the attempt began by the container's clock; None while that is not known."""
+        info = self.tracker.view.info if self.tracker.view is not None else None
+        started = (info or {}).get("started_at")
+        return instant(started) if isinstance(started, str) else None
 
     def _begin_attempt(self, attempt: int, now: datetime) -> None:
         if self.teller.attempt is not None:
             self.teller.end_log(self.teller.attempt, now)
         self.teller.begin(attempt)
+        self.patterns.begin(attempt)
         self.diagnosis, self.decision, self.ended, self._kept = None, None, None, None
         self.patience.reset()
         self.holders = ""
@@ -191,7 +213,7 @@ class RunWatch:
             return
         place = (view.number, self.teller.shown(view.number), view.metrics_offset)
         if place != self._saved and place[1:] != (None, 0):
-            self._samples.cursor(self.row.id, *place)
+            self._record.save_cursor(self.row.id, *place)
             self._saved, self._saved_at = place, now
 
     # -- one turn
@@ -210,12 +232,15 @@ class RunWatch:
         if snapshot is None or (not self.tracker.is_synced and self.tracker.liveness == NOT_LOOKED):
             return None
         diagnosis = diagnose(snapshot, self._limits())
+        if self._awaits_kernel(diagnosis, now):
+            return None
         if self.ended is not None and diagnosis.state in _UNSEEN:
             return None  # its end was seen, and stays true whatever cannot be seen now
         if self._note(diagnosis, snapshot, now):
             self._take_up(diagnosis, snapshot, now)
         elif self.decision is None and self._wants_decision(diagnosis):
             self._decide(diagnosis, snapshot, now)
+        self.patterns.look(self.tracker, snapshot, diagnosis, now)
         decision = self.decision
         if decision is None or not self.acting or decision.kind not in RELAUNCHES:
             return None
@@ -236,6 +261,16 @@ class RunWatch:
 
     def _limits(self) -> Limits:
         return self.playbook.limits_for(self.tracker.median_step_s, self.tracker.median_phase_s)
+
+    def _awaits_kernel(self, diagnosis: Diagnosis, now: datetime) -> bool:
+        """A death that the kernel may explain waits a moment for its word: it comes by another way."""
+        is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
+        is_open = diagnosis.state is RunState.DEAD and diagnosis.failure in _KERNEL_KNOWS
+        if not (self.hears_kernel and is_new and is_open):
+            self._dead_since = None
+            return False
+        self._dead_since = self._dead_since or now
+        return abs((now - self._dead_since).total_seconds()) < KERNEL_WAIT_S
 
     def _wants_decision(self, diagnosis: Diagnosis) -> bool:
         wanted = (RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED)
@@ -276,6 +311,8 @@ class RunWatch:
 
     def _decide(self, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
         history = self._record.history(self.row.id)
+        if diagnosis.state is RunState.DEAD:
+            self.patterns.died(history, snapshot, now)
         jitter, view = random.uniform(-1.0, 1.0), self.tracker.view
         known = facts(self.tracker.spec, view.environment if view is not None else None)
         decision = decide(diagnosis, self.playbook, history, snapshot, now, jitter, known)
