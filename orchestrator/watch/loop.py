@@ -29,6 +29,7 @@ from orchestrator.observe import (
 from orchestrator.watch.acting import ActEnded, Acts, ActSite
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.runwatch import RunWatch
+from orchestrator.watch.samplebuffer import SampleBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -78,7 +79,8 @@ class Watcher:
         self.inbox: Queue[Observation] = Queue(maxsize=_MAX_WAITING)
         self._ended_acts: Queue[ActEnded] = Queue()
         self._sites = {w.site.target_key: w.site for w in watched}
-        self.runs = [RunWatch(w.row, w.playbook, record, sink, acting=acting) for w in watched]
+        self._samples = SampleBuffer(record)
+        self.runs = [RunWatch(w.row, w.playbook, record, sink, self._samples, acting=acting) for w in watched]
         self._by_target: dict[str, list[RunWatch]] = {}
         for run in self.runs:
             self._by_target.setdefault(run.row.target_key, []).append(run)
@@ -118,6 +120,7 @@ class Watcher:
                 self.close()
                 for run in self.runs:
                     run.save_cursor(self._clock.now(), force=True)
+                self._samples.flush(self._clock.monotonic(), force=True)
         codes = [run.ended for run in self.runs if run.ended is not None]
         return max(codes, default=Exit.OK)
 
@@ -133,6 +136,7 @@ class Watcher:
         for run in self.runs:
             self._turn_run(run)
             run.save_cursor(self._clock.now())
+        self._samples.flush(self._clock.monotonic())
 
     def close(self) -> None:
         """Stop the streams. An act under way gets a moment; its intent is recorded, whatever comes of it."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.limits import Limits
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
+    from orchestrator.watch.samplebuffer import SampleBuffer
     from orchestrator.watch.stacktaking import Taken
     from orchestrator.wire import Message
 
@@ -69,7 +70,16 @@ class _Kept:
 class RunWatch:
     """What the watch knows and intends for one run."""
 
-    def __init__(self, row: RunRow, playbook: Playbook, record: Record, sink: Sink, *, acting: bool) -> None:
+    def __init__(
+        self,
+        row: RunRow,
+        playbook: Playbook,
+        record: Record,
+        sink: Sink,
+        samples: SampleBuffer,
+        *,
+        acting: bool,
+    ) -> None:
         self.row = row
         self.playbook = playbook
         self.tracker = RunTracker(row.name, row.target.get("ct"))
@@ -87,6 +97,7 @@ class RunWatch:
         self.holders = ""  # who keeps the GPUs from a relaunch, as the host tells it
         self.diagnosis: Diagnosis | None = None
         self._record = record
+        self._samples = samples
         self._kept: _Kept | None = None
         self._dead_since: datetime | None = None
         self._is_deaf = False
@@ -124,13 +135,13 @@ class RunWatch:
             self.teller.end_log(int(message["attempt"]), now)
         if sighting.metrics and sighting.of is not None:
             self.patterns.feed(sighting.of, sighting.metrics)
-            self._record.add_metrics(self.row.id, sighting.of, sighting.metrics, now)
+            self._samples.metrics(self.row.id, sighting.of, sighting.metrics, now)
         if sighting.environment and self.tracker.view is not None:
             environment = self.tracker.view.environment
             self._record.save_attempt(self.row.id, self.tracker.view.number, environment=environment)
         attempt = self.teller.attempt
         if message["type"] == "gpu" and attempt is not None and isinstance(self.tracker.gpus, Present):
-            self._record.add_gpus(self.row.id, attempt, self.tracker.gpus.value, now)
+            self._samples.gpus(self.row.id, attempt, self.tracker.gpus.value, now)
 
     def deafen(self, reason: str, now: datetime) -> None:
         """What came makes no sense, so what follows it proves nothing: blind until the stream begins anew."""
@@ -213,7 +224,7 @@ class RunWatch:
             return
         place = (view.number, self.teller.shown(view.number), view.metrics_offset)
         if place != self._saved and place[1:] != (None, 0):
-            self._record.save_cursor(self.row.id, *place)
+            self._samples.cursor(self.row.id, *place)
             self._saved, self._saved_at = place, now
 
     # -- one turn
