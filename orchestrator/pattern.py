@@ -96,20 +96,16 @@ class Pattern:
         if self._end in places:
             after: _Key = (_MATCHED, _Before.OTHER)
         else:
-            taken = [state.next[0] for place in places if self._takes(state := self._states[place], char)]
+            states = (self._states[place] for place in places)
+            taken = [
+                s.next[0] for s in states if s.chars is not None and s.chars.has(char, folds=self._folds)
+            ]
             after = (frozenset(taken), _Before.WORD if is_word(char) else _Before.OTHER)
         self._num_entries += 1
         if self._num_entries > MAX_TABLE:
             self._table, self._num_entries = {}, 0
         self._table.setdefault(key, {})[char] = after
         return after
-
-    def _takes(self, state: _State, char: str) -> bool:
-        if state.chars is None:
-            return False
-        if state.chars.has(char):
-            return True
-        return self._folds and (state.chars.has(char.lower()) or state.chars.has(char.upper()))
 
     def _closure(self, key: _Key, following: str | None) -> set[int]:
         """Return every instruction that is reached without taking a character; a match may begin anywhere."""

@@ -32,9 +32,10 @@ class Chars:
     kinds: tuple[str, ...] = ()  # d, w, s, and D, W, S for what they leave out
     is_negated: bool = False
 
-    def has(self, char: str) -> bool:
-        """Whether `char` is of the set."""
-        is_in = any(low <= char <= high for low, high in self.ranges) or any(
+    def has(self, char: str, *, folds: bool = False) -> bool:
+        """Whether `char` is of the set; with `folds`, in either case."""
+        forms = [form for form in (char, char.lower(), char.upper()) if len(form) == 1] if folds else [char]
+        is_in = any(low <= form <= high for low, high in self.ranges for form in forms) or any(
             _is_kind(char, kind) for kind in self.kinds
         )
         return is_in != self.is_negated
@@ -217,7 +218,7 @@ class _Parser:
         if not self._take(")"):
             self.at = opened
             raise self.error("a ( without its )")
-        return node
+        return Sequence_((node,)) if isinstance(node, Edge) else node  # in a group even an edge is repeated
 
     def _escape(self) -> Node:
         if self.at >= len(self.text):

@@ -34,10 +34,11 @@ TREES = st.recursive(
     ),
     max_leaves=5,
 )
-LINES = st.text(alphabet="abAB_1 .{}-é\t", max_size=12)
+# Before Python 3.14 its engine held that an empty line has no place that is no word's edge.
+LINES = st.text(alphabet="abAB_1 .{}-é\t", min_size=1, max_size=8)
 
 
-@settings(max_examples=400)
+@settings(max_examples=300, deadline=None)  # Python's engine goes back for long
 @given(TREES, LINES, st.booleans())
 def test_it_says_what_pythons_engine_says(tree, line, folds):
     text = ("(?i)" if folds else "") + tree
@@ -47,6 +48,7 @@ def test_it_says_what_pythons_engine_says(tree, line, folds):
     assert Pattern(text).search(line) is expected, (text, line)
 
 
+@settings(deadline=None)
 @given(TREES, LINES)
 def test_what_it_promises_to_be_in_every_match_is(tree, line):
     pattern = Pattern(tree)
