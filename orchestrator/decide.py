@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator import ladder
 from orchestrator.durations import format_duration
 from orchestrator.ladder import Climbed, Facts
-from orchestrator.ledger import Ledger, best, checkpoint, open_ledger, story
+from orchestrator.ledger import Ledger, best, checkpoint, open_ledger, poison_step, story
 from orchestrator.types import (
     ActKind,
     Decision,
@@ -39,6 +39,7 @@ _IDLE: dict[RunState, tuple[ActKind, str]] = {
     RunState.CONTAINER_FROZEN: (ActKind.WAIT, "its container is frozen"),
 }
 _NOTHING_KNOWN = Facts()
+_RELAUNCHES = (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
 
 
 def decide(
@@ -60,17 +61,24 @@ def decide(
         kind, reason = _IDLE[diagnosis.state]
         return Decision(kind=kind, reason=reason)
     rule = playbook.rule(diagnosis.failure or FailureClass.UNKNOWN)
-    name = rule.failure.value
-    if rule.act not in (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH):
-        return Decision(kind=rule.act, reason=rule.why, rule=name)
+    if rule.act not in _RELAUNCHES:
+        return Decision(kind=rule.act, reason=rule.why, rule=rule.failure.value)
     ledger = open_ledger(history, snapshot)
+    # A ladder changes what is done at that step, so that it comes to the same step proves nothing.
+    is_stuck = not rule.ladder and poison_step(ledger, snapshot.last_step) is not None
+    poison = playbook.rule(FailureClass.NO_PROGRESS)
+    if is_stuck and poison.act in _RELAUNCHES:  # such as by leaving the step out
+        rule = poison
     note = _resume_note(ledger, snapshot)
     climbed = ladder.climb(rule.ladder, ledger.rung(diagnosis.fingerprint), playbook.allow, facts)
     remedies, lacks = _remedies(rule, climbed, ledger, snapshot)
     refusal = _refuse(rule, playbook, ledger, diagnosis, snapshot, now) or _stuck(rule, climbed, lacks)
     if refusal is not None:
         kind, reason = refusal
-        return Decision(kind=kind, reason=f"{reason}{note}", attempts_left=0, rule=name)
+        return Decision(kind=kind, reason=f"{reason}{note}", attempts_left=0, rule=rule.failure.value)
+    if is_stuck and rule is not poison:
+        reason = f"{_same_step(ledger, snapshot)}. {poison.why}{note}"
+        return Decision(kind=poison.act, reason=reason, attempts_left=0, rule=poison.failure.value)
     return _relaunch(rule, playbook, ledger, diagnosis, now, jitter, climbed, remedies, note)
 
 
@@ -102,6 +110,12 @@ def _refuse(
         told = f"{times} for this cause without an advancing checkpoint; the budget is spent"
         return rule.then, f"{told} ({story(ledger.chain)}; then this one)"
     return None
+
+
+def _same_step(ledger: Ledger, snapshot: Snapshot) -> str:
+    found = poison_step(ledger, snapshot.last_step)
+    step, before = found if found is not None else (snapshot.last_step, ())
+    return f"{len(before) + 1} attempts in a row ended at step {step} ({story(before)}; then this one)"
 
 
 def _stuck(rule: Rule, climbed: Climbed, lacks: str) -> tuple[ActKind, str] | None:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _NO_DEATHS = (FailureClass.KILLED_BY_USER, FailureClass.COMPLETED, FailureClass.HEALTHY)
+# Ends that come from outside say nothing about the step they fell on.
+_FROM_OUTSIDE = (
+    *(FailureClass.CONTAINER_RESTARTED, FailureClass.CONTAINER_STOPPED, FailureClass.CONTAINER_FROZEN),
+    *(FailureClass.HOST_REBOOTED, FailureClass.INTERRUPTED),
+)
+SAME_STEP_DEATHS = 3
 _DAY = timedelta(days=1)
 _SHOWN = 6
 
@@ -90,6 +96,23 @@ def checkpoint(snapshot: Snapshot, own: PastAttempt | None = None) -> int | None
     if isinstance(snapshot.heartbeat, Present) and snapshot.heartbeat.value.checkpoint_step is not None:
         return snapshot.heartbeat.value.checkpoint_step
     return own.checkpoint_step if own is not None else None
+
+
+def poison_step(ledger: Ledger, last_step: int | None) -> tuple[int, tuple[PastAttempt, ...]] | None:
+    """Return the step at which attempt after attempt ends, and those before this one; None if there is none.
+
+    `last_step` is of the attempt that is decided about. Only attempts that made steps count: one that dies
+    before its first says nothing about a step.
+    """
+    if last_step is None:
+        return None
+    same: list[PastAttempt] = []
+    for attempt in reversed(ledger.all):
+        is_here = attempt.last_step == last_step and (attempt.first_step or 0) < last_step
+        if not is_here or attempt.failure in _FROM_OUTSIDE:
+            break
+        same.append(attempt)
+    return (last_step, tuple(reversed(same))) if len(same) >= SAME_STEP_DEATHS - 1 else None
 
 
 def is_known(attempt: PastAttempt) -> bool:

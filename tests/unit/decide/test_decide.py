@@ -72,7 +72,7 @@ def past(attempt: int, checkpoint: int | None = None, **changes: Any) -> PastAtt
         "started_at": ago(90_000 - attempt * 600),
         "ended_at": ago(89_700 - attempt * 600),
         "first_step": 0,
-        "last_step": 40,
+        "last_step": 30 + attempt,
         "checkpoint_step": checkpoint,
     }
     return PastAttempt(**{**fields, **changes})
@@ -402,3 +402,45 @@ def test_the_wait_counts_from_now():
     later = NOW + timedelta(days=1)
     decision = judge(now_at(1), now=later)
     assert decision.not_before == later + timedelta(seconds=10)
+
+
+def at_step_40(attempt: int, **changes: Any) -> PastAttempt:
+    return past(attempt, **{"checkpoint": 25, "first_step": 25, "last_step": 40, **changes})
+
+
+def test_the_same_step_three_times_calls_a_person_though_the_budget_has_room():
+    decision = judge(now_at(3, 25), at_step_40(1), at_step_40(2, fingerprint="another"))
+    assert (decision.kind, decision.rule) == (ActKind.CALL, "no_progress")
+    assert decision.reason.startswith("3 attempts in a row ended at step 40 (attempts 1 to 2: fx_trace_race")
+
+
+def test_a_step_that_was_passed_once_or_a_spent_budget_is_no_matter_of_the_step():
+    assert judge(now_at(3, 25), at_step_40(1), at_step_40(2, last_step=41)).kind is ActKind.RELAUNCH
+    assert judge(now_at(2, 25), at_step_40(1)).kind is ActKind.RELAUNCH
+    spent = judge(now_at(4, 25), at_step_40(1), at_step_40(2), at_step_40(3))
+    assert (spent.kind, spent.rule) == (ActKind.GIVE_UP, "fx_trace_race")
+
+
+def test_a_ladder_that_comes_to_the_same_step_is_climbed_on():
+    oom = {"failure": FailureClass.OOM_CUDA, "fingerprint": "oom"}
+    before = (at_step_40(1, **oom), at_step_40(2, rung=0, **oom))
+    decision = judge(now_at(3, 25), *before, diagnosis=died(FailureClass.OOM_CUDA, "oom"))
+    assert (decision.kind, decision.rung) == (ActKind.RELAUNCH_WITH, 2)
+
+
+def test_a_playbook_may_leave_the_step_out():
+    skipping = parse(
+        "extends: default\nrules:\n  no_progress:\n    act: relaunch\n    attempts: 5\n"
+        "    do: [skip_batch]\n    why: One bad batch is not worth a night.\n",
+        "skip.yaml",
+    )
+    decision = judge(now_at(3, 25), at_step_40(1), at_step_40(2), playbook=skipping)
+    assert (decision.kind, decision.rule) == (ActKind.RELAUNCH, "no_progress")
+    assert [remedy.step for remedy in decision.remedies] == [41]
+
+
+def test_what_hangs_waits_the_grace_and_what_is_dead_does_not():
+    hung = Diagnosis(state=RunState.HUNG, failure=FailureClass.HANG, summary="", fingerprint="hang: train")
+    book = parse("extends: default\nbackoff: [15s]\njitter: 0\ngrace: 90s\n", "grace.yaml")
+    assert wait_s(judge(now_at(1), diagnosis=hung, playbook=book)) == 90
+    assert wait_s(judge(now_at(1), playbook=book)) == 15
