@@ -40,7 +40,7 @@ _ANNOTATE_FRAME = re.compile(r"torch/fx/traceback\.py")
 _RECOMPILING_FRAME = re.compile(r"^[^\"]*torch/_dynamo/convert_frame\.py")
 _ATTENTION_FRAME = re.compile(r"\bself\.(?:self_)?attn\w*\(|\bflex_attention\b|\battn_output\b")
 
-_SIZE = r"([\d.]+) ([KMGT]i?B|bytes)"
+_SIZE = r"(?<![\d.])([\d.]+) ([KMGT]i?B|bytes)"
 _CAPACITY = re.compile(rf"total capac\w* of {_SIZE}|{_SIZE} total capacity")
 _UNALLOCATED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 _RESERVED = re.compile(rf"{_SIZE} (?:reserved in total by PyTorch|cached)")

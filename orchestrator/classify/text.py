@@ -21,7 +21,7 @@ _STEP = re.compile(
     re.IGNORECASE,
 )
 _BAR = re.compile(r"(?:^|[\s|])(\d{1,12})/(\d{1,12}) \[\d+:\d\d")
-_BAR_LABEL = re.compile(r"^\W*([A-Za-z][^:|%]*):?\s*\d{1,3}%")
+_BAR_LABEL = re.compile(r"^\W*([A-Za-z][^:|%\s]*(?:\s+[^:|%\s]+)*):?\s*\d{1,3}%")
 _TRAINING_LABEL = re.compile(r"train|step|epoch|iter", re.IGNORECASE)
 # A sentence may speak of a step; a step's report has a number beside it.
 _STEP_COMPANY = ("loss", "lr", "tok/s", "ok", "time")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.classify import LogScanner, logscan
 from orchestrator.classify.catalog import SIGNATURES
+from orchestrator.classify.logscan import MAX_LINE_BYTES
 from orchestrator.classify.shapes import LOUD, MAX_SHAPE_BYTES, MAX_SHAPES, Meaning, Shapes
 from orchestrator.classify.words import Words
 from tests.fuzz.logs import cut, logs
@@ -43,7 +44,7 @@ def scan_all(data: bytes) -> LogReading:
 
 
 @given(logs(), SIZES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_what_is_passed_over_changes_nothing(data: bytes, sizes: list[int]):
     met, judged, known = (scan(data, sizes) for _ in range(3))  # shapes are judged when they come again
     assert met == judged == known == scan_all(data)
@@ -79,3 +80,47 @@ def test_every_word_of_the_catalogue_leads_to_its_signature():
     index = Words(known)
     for number, word in enumerate(known):
         assert number in index.find(b"x1" + word + b"9y")
+
+
+@given(st.text(min_size=1, max_size=60), SIZES)
+@settings(max_examples=80, deadline=None)
+def test_a_character_cut_by_a_piece_is_whole_again(word: str, sizes: list[int]):
+    text = "".join(c for c in word if c.isprintable()) or "\u00e4"
+    data = f"KeyError: '{text}'\nsecond \U0001f600 line\n".encode(errors="replace")
+    reading = scan(data, [1 + size % 3 for size in sizes] or [1])
+    assert reading == scan(data, [])
+    assert "\ufffd" not in "".join(reading.tail).replace(text, "")
+    assert reading.matches[0].evidence.text == f"KeyError: '{text}'".encode(errors="replace").decode()
+
+
+@given(st.integers(MAX_LINE_BYTES - 3, MAX_LINE_BYTES + 3), SIZES)
+@settings(max_examples=40, deadline=None)
+def test_a_line_as_long_as_the_longest_is_the_same_in_pieces(length: int, sizes: list[int]):
+    before, line = b"step 1/9 loss 2.3\n", b"\xc3\xa4" * (length // 2) + b"KeyError: 'x'"
+    data = before + line + b"\r\nKeyError: 'y'\n" + b"[rank1]: " + line + b" nccl error" * 900 + b"\nlast"
+    cuts = [size * 13 for size in sizes]
+    for _ in range(2):
+        assert scan(data, cuts) == scan_all(data)
+    assert [m.evidence.offset for m in scan(data, cuts).matches] == [len(before) + len(line) + 2]
+
+
+@given(logs(), logs(), st.integers(1, 10**12), SIZES)
+@settings(max_examples=80, deadline=None)
+def test_a_gap_moves_what_comes_after_it_and_nothing_else(
+    head: bytes, rest: bytes, gap: int, sizes: list[int]
+):
+    scanner, whole = LogScanner(), LogScanner()
+    scanner.feed(head + b"\n", 0)
+    whole.feed(head + b"\n", 0)
+    at = len(head) + 1 + gap
+    for start, piece in cut(rest, sizes):
+        scanner.feed(piece, at + start)
+        scanner.feed(piece[-3:], at + start + len(piece[:-3]))  # what comes twice is read once
+    whole.feed(rest, len(head) + 1)
+    shown, expected = scanner.reading(), whole.reading()
+    offsets = [m.evidence.offset or 0 for m in expected.matches]
+    moved = [offset + gap if offset > len(head) else offset for offset in offsets]
+    assert [m.evidence.offset for m in shown.matches] == moved
+    assert [m.evidence.text for m in shown.matches] == [m.evidence.text for m in expected.matches]
+    assert shown.truncated == bool(rest)
+    assert shown.last_step == expected.last_step
