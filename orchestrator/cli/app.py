@@ -26,6 +26,7 @@ from orchestrator.cli import (
     reading,
     recording,
     replaying,
+    stacking,
     telling,
     tidying,
     watching,
@@ -98,6 +99,7 @@ changing.register(app)
 watching.register(app)
 looking.register(app)
 reading.register(app)
+stacking.register(app)
 telling.register(app)
 exporting.register(app)
 evaluating.register(app)

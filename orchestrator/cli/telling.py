@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -25,9 +26,11 @@ from orchestrator.types import RunState
 from orchestrator.wire import unpack_bytes
 
 if TYPE_CHECKING:
-    from orchestrator.record import DiagnosisRow, RunRow
+    from orchestrator.playbook import Rule
+    from orchestrator.record import DiagnosisRow, Record, RunRow
 
 _AROUND_BYTES = 2000
+_LIVING = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED})
 
 
 def register(app: typer.Typer) -> None:
@@ -54,21 +57,8 @@ def explain(
     """
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-        found = [
-            d for d in record.diagnoses(row.id) if attempt in (None, d.attempt) and d.failure is not None
-        ]
-        made = [each.n for each in record.attempts(row.id)]
-        if attempt is not None and attempt not in made:
-            raise NotFound(
-                f"{row.name}: there is no attempt {attempt}, so no failure on record",
-                hint=f"attempts: {', '.join(map(str, made)) or 'none'}",
-            )
-        if not found:
-            raise NotFound(f"{row.name}: no failure on record", hint="`dflashctl status` looks at it now")
-        diagnosis = next((d for d in reversed(found) if d.state in (RunState.DEAD, RunState.HUNG)), found[-1])
-        actions = [
-            e for e in record.events(row.id, limit=1000) if e.kind == "action" and e.at >= diagnosis.at
-        ]
+        told = _look_up(record, row, attempt)
+    diagnosis = told.diagnosis
     rule = load_playbook(row.playbook).rule(diagnosis.failure) if diagnosis.failure else None
     context = _around(row, diagnosis)
     if as_json:
@@ -93,11 +83,54 @@ def explain(
                     for e in diagnosis.evidence
                 ],
                 "rule": {"act": rule.act.value, "why": rule.why} if rule else None,
+                "stacks": list(told.stacks),
+                "before": list(told.before),
                 "log": context,
             }
         )
         return
-    out = SETTINGS.out
+    _print_explained(row, told, rule, context)
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What the record says of one diagnosis."""
+
+    diagnosis: DiagnosisRow
+    actions: tuple[str, ...]  # after it
+    stacks: tuple[str, ...]  # of the same attempt
+    before: tuple[str, ...]  # what was told while it lived
+
+
+def _look_up(record: Record, row: RunRow, attempt: int | None) -> _Told:
+    """Return the newest death or hang, else the newest of what was told.
+
+    Raises:
+        NotFound: There is no such attempt, or no failure on record.
+    """
+    found = [d for d in record.diagnoses(row.id) if attempt in (None, d.attempt) and d.failure is not None]
+    made = [each.n for each in record.attempts(row.id)]
+    if attempt is not None and attempt not in made:
+        raise NotFound(
+            f"{row.name}: there is no attempt {attempt}, so no failure on record",
+            hint=f"attempts: {', '.join(map(str, made)) or 'none'}",
+        )
+    if not found:
+        raise NotFound(f"{row.name}: no failure on record", hint="`dflashctl status` looks at it now")
+    diagnosis = next((d for d in reversed(found) if d.state in (RunState.DEAD, RunState.HUNG)), found[-1])
+    events = record.events(row.id, limit=1000)
+    mine = [e for e in events if e.attempt == diagnosis.attempt and e.kind == "outcome"]
+    living = [d for d in found if d.attempt == diagnosis.attempt and d.state in _LIVING and d != diagnosis]
+    return _Told(
+        diagnosis=diagnosis,
+        actions=tuple(e.text for e in events if e.kind == "action" and e.at >= diagnosis.at),
+        stacks=tuple(e.text.removeprefix("stacks: ") for e in mine if e.detail.get("action") == "stacks"),
+        before=tuple(d.summary for d in living),
+    )
+
+
+def _print_explained(row: RunRow, told: _Told, rule: Rule | None, context: list[str]) -> None:
+    out, diagnosis = SETTINGS.out, told.diagnosis
     title = diagnosis.failure.value if diagnosis.failure else diagnosis.state.value
     out.print(
         f"[bold red]{title}[/] in attempt {diagnosis.attempt} of {row.name} at {row.target_key}, "
@@ -107,14 +140,18 @@ def explain(
     for item in diagnosis.evidence:
         where = f" byte {item.offset}" if item.offset is not None else ""
         out.print(f"  {item.role.value} ({item.source}{where}): {plain(item.text)}", markup=False)
+    for text in told.before:
+        out.print(f"  before it: {plain(text)}", markup=False)
+    for text in told.stacks:
+        out.print(f"  stacks: {plain(text)}", markup=False)
     if context:
         out.print("the log around it:", style="dim")
         for line in context:
             out.print(f"  | {line}", markup=False)
     if rule:
         out.print(f"playbook: {rule.act.value}. {rule.why}", markup=False)
-    for event in actions[:5]:
-        out.print(f"  then: {plain(event.text)}", markup=False)
+    for action in told.actions[:5]:
+        out.print(f"  then: {plain(action)}", markup=False)
 
 
 def _around(row: RunRow, diagnosis: DiagnosisRow) -> list[str]:

@@ -43,6 +43,7 @@ COMMANDS = commands(typer.main.get_command(app))
 def test_the_verbs_are_these():
     assert {words.removeprefix("dflashctl ") for words in COMMANDS} == {
         "launch", "watch", "status", "ps", "logs", "attach", "stop", "relaunch", "explain", "events", "plot",
+        "stacks",
         "diff", "eval", "export", "replay", "record", "cache list", "cache save", "cache restore", "cache verify",
         "rm", "prune", "demo", "inventory list", "inventory check", "inventory scan",
     }  # fmt: skip

@@ -11,6 +11,7 @@ from orchestrator.cli import app
 from orchestrator.cli.context import SETTINGS
 from orchestrator.errors import Exit
 from orchestrator.record import Record
+from orchestrator.types import Diagnosis, FailureClass, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,3 +62,27 @@ def test_the_inventory_and_a_mistyped_container_tell_the_files(say, tmp_path):
     code, text = say("launch", "--container", "trianer")
     assert code == Exit.NOT_FOUND
     assert f"read from {file}" in text
+
+
+def test_an_explanation_names_the_stacks_that_were_kept_and_what_was_told_before(say):
+    now = SETTINGS.clock.now()
+    hung = Diagnosis(state=RunState.HUNG, failure=FailureClass.HANG, summary="hung: no progress in train")
+    slow = Diagnosis(
+        state=RunState.HEALTHY, failure=FailureClass.STRAGGLERS, summary="rank 2 slower than the rest"
+    )
+    with Record.open(Path("r.sqlite3")) as record:
+        run = record.save_run("r1", {}, "local", {}, now)
+        record.save_attempt(run.id, 1)
+        record.diagnosis(run.id, 1, slow, now)
+        record.diagnosis(run.id, 1, hung, now)
+        action = record.intend(run.id, 1, "stacks", "it hangs", {}, now)
+        record.outcome(action, "rank 0 in wait (loop.py:9); kept in attempts/1/stacks/t", now)
+    code, said = say("explain", "r1")
+    assert code == Exit.OK
+    assert "stacks: rank 0 in wait (loop.py:9); kept in attempts/1/stacks/t" in said
+    assert "before it: rank 2 slower than the rest" in said
+
+
+def test_an_attempt_can_be_named_only_for_kept_stacks(say):
+    code, said = say("stacks", "r1", "--attempt", "1")
+    assert (code, "belongs to --kept" in said) == (Exit.USAGE, True), said
