@@ -118,8 +118,6 @@ class Watcher:
                     self._sink.refresh()
             finally:
                 self.close()
-                for run in self.runs:
-                    run.save_cursor(self._clock.now(), force=True)
                 self._samples.flush(self._clock.monotonic(), force=True)
         codes = [run.ended for run in self.runs if run.ended is not None]
         return max(codes, default=Exit.OK)
@@ -135,7 +133,6 @@ class Watcher:
             self.acts.finish(self._ended_acts.get_nowait())
         for run in self.runs:
             self._turn_run(run)
-            run.save_cursor(self._clock.now())
         self._samples.flush(self._clock.monotonic())
 
     def close(self) -> None:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from orchestrator.wire import Message
 
 REREAD_BYTES = 64 << 20
-SAVE_EVERY_S = 0.5
 KERNEL_WAIT_S = 0.7
 
 _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
@@ -102,8 +101,6 @@ class RunWatch:
         self._dead_since: datetime | None = None
         self._is_deaf = False
         self._has_origin = False  # who began the newest attempt is on record
-        self._saved: tuple[int, int | None, int] | None = None
-        self._saved_at: datetime | None = None
 
     # -- taking in
 
@@ -133,9 +130,11 @@ class RunWatch:
         self._tell(sighting, now)
         if message["type"] == "exit":
             self.teller.end_log(int(message["attempt"]), now)
+            self._keep_cursor(int(message["attempt"]))
         if sighting.metrics and sighting.of is not None:
             self.patterns.feed(sighting.of, sighting.metrics)
             self._samples.metrics(self.row.id, sighting.of, sighting.metrics, now)
+            self._samples.cursor(self.row.id, sighting.of, None, int(message.get("next_offset") or 0))
         if sighting.environment and self.tracker.view is not None:
             environment = self.tracker.view.environment
             self._record.save_attempt(self.row.id, self.tracker.view.number, environment=environment)
@@ -175,6 +174,7 @@ class RunWatch:
     def _begin_attempt(self, attempt: int, now: datetime) -> None:
         if self.teller.attempt is not None:
             self.teller.end_log(self.teller.attempt, now)
+            self._keep_cursor(self.teller.attempt)
         self.teller.begin(attempt)
         self.patterns.begin(attempt)
         self.diagnosis, self.decision, self.ended, self._kept = None, None, None, None
@@ -207,6 +207,7 @@ class RunWatch:
     def _tell(self, sighting: Sighting, now: datetime) -> None:
         if sighting.log and sighting.of is not None:
             self.teller.log(sighting.of, sighting.log, sighting.log_offset, now)
+            self._keep_cursor(sighting.of)
         view = self.tracker.view
         if sighting.heartbeat and view is not None and isinstance(view.heartbeat, Present):
             self.teller.guard(view.number, view.heartbeat.value, now)
@@ -216,16 +217,11 @@ class RunWatch:
             detail = evidence_json(evidence)
             self.teller.emit("prediction", now, evidence.text, level=Level.WARNING, detail=detail)
 
-    def save_cursor(self, now: datetime, *, force: bool = False) -> None:
-        """Keep how far the log was told; at most every SAVE_EVERY_S, and only if it moved."""
-        view = self.tracker.view
-        is_due = self._saved_at is None or (now - self._saved_at).total_seconds() >= SAVE_EVERY_S
-        if view is None or not (is_due or force):
-            return
-        place = (view.number, self.teller.shown(view.number), view.metrics_offset)
-        if place != self._saved and place[1:] != (None, 0):
-            self._samples.cursor(self.row.id, *place)
-            self._saved, self._saved_at = place, now
+    def _keep_cursor(self, attempt: int) -> None:
+        """Keep how far the attempt's log was told."""
+        shown = self.teller.shown(attempt)
+        if shown is not None:
+            self._samples.cursor(self.row.id, attempt, shown, None)
 
     # -- one turn
 

@@ -40,9 +40,10 @@ def parsed(playbook: str) -> Playbook:
 class FakeClock:
     def __init__(self) -> None:
         self.at = NOW
+        self.jump = timedelta()  # of the wall clock alone
 
     def now(self) -> datetime:
-        return self.at
+        return self.at + self.jump
 
     def monotonic(self) -> float:
         return self.at.timestamp()

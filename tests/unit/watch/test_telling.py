@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import timedelta
 
 import pytest
 
@@ -78,8 +79,23 @@ def test_an_attempt_that_begins_before_the_eyes_of_two_watches_is_told_by_both_f
     for bench in watches:
         bench.send(run_message(2, spec=bench.spec(2)), NO_DRIVER, log(b"one\ntwo\n", 0, attempt=2))
         bench.turn()
-        bench.run.save_cursor(bench.clock.now(), force=True)
     assert [bench.told("log") for bench in watches] == [["one", "two"]] * 2
+
+
+def test_every_byte_that_was_told_is_on_record_though_the_clock_goes_back_and_attempts_are_short(record):
+    bench = Bench(record)
+    bench.live()
+    bench.send(log(b"one\n", 0))
+    bench.turn(1)
+    bench.clock.jump = timedelta(days=-1)
+    bench.send(log(b"two\nthree", 4))
+    bench.die()
+    bench.live(2)
+    bench.send(log(b"four\n", 0, attempt=2), attempt_message("exit", exit_json(), 2), run_message(3))
+    bench.send(log(b"five\n", 5, attempt=2), log(b"six\n", 0, attempt=3))
+    bench.turn(1)
+    read = [record.cursor(bench.rows[0].id, attempt).log_offset for attempt in (1, 2, 3)]
+    assert read == [13, 10, 4]
 
 
 def test_a_restarted_watch_tells_no_line_of_the_log_twice(record):
@@ -87,7 +103,6 @@ def test_a_restarted_watch_tells_no_line_of_the_log_twice(record):
     first.live()
     first.send(log(b"one\ntwo\nthr", 0))
     first.turn()
-    first.run.save_cursor(first.clock.now(), force=True)
     second = Bench(record)
     second.live()
     second.send(log(b"one\ntwo\nthree\n", 0))
