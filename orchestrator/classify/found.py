@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from orchestrator.classify.signature import Signature
 
 MAX_SLOTS = 512
+MAX_KEPT_LINES = 80  # the innermost of a traceback
 WRAPPER = "caught_in_worker"  # the traceback that it wraps follows it
 
 
@@ -105,22 +106,25 @@ class Ledger:
 
     slots: dict[tuple[str, int | None], _Slot] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
+    waiting: dict[tuple[str, int | None], _Slot] = field(default_factory=dict)  # for progress to survive them
 
     @property
     def has_open(self) -> bool:
         """True while something was met that progress may yet show to be survived."""
-        return any(slot.open is not None and slot.open.can_be_survived for slot in self.slots.values())
+        return bool(self.waiting)
 
     def add(self, found: Found) -> bool:
         """Keep `found`; return True if it is a prediction that was not told yet."""
         key = (found.signature.name, found.rank)
+        found.lines = tuple(line[:MAX_TEXT] for line in found.lines[-MAX_KEPT_LINES:])
         slot = self.slots.get(key)
-        if slot is None:
-            if len(self.slots) < MAX_SLOTS:
-                self.slots[key] = _Slot(found, found, found)
-        else:
+        if slot is not None:
             slot.newest = found
             slot.open = slot.open or found
+        elif len(self.slots) < MAX_SLOTS:
+            slot = self.slots[key] = _Slot(found, found, found)
+        if slot is not None and slot.open is not None and slot.open.can_be_survived:
+            self.waiting[key] = slot
         is_news = found.role is Role.PREDICTION and found.signature.name not in self.told
         if is_news:
             self.told.add(found.signature.name)
@@ -131,13 +135,14 @@ class Ledger:
 
         A sentence without a rank is survived by the progress of any rank; a traceback only by its own.
         """
-        for (_, slot_rank), slot in self.slots.items():
-            found = slot.open
+        for key, slot in list(self.waiting.items()):
+            found, slot_rank = slot.open, key[1]
             if found is None or (slot_rank != rank and (slot_rank is not None or found.is_traceback)):
                 continue
             if found.survive(mark):
                 slot.newest.survive(mark)
                 slot.open = None
+                del self.waiting[key]
 
     def all(self) -> list[Found]:
         """Return everything kept, in the order of the log."""

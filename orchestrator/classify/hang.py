@@ -45,6 +45,8 @@ _PRINTING_IS_PROGRESS = frozenset({Phase.INIT, Phase.LOAD})
 
 def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagnosis | None:
     """Return the hang, if the phase's limit passed by the near clock since a step or phase last changed."""
+    if snapshot.stop_by == "user":  # it waits for its last checkpoint, and nobody may start it again
+        return None
     moved_at = _moved_at(snapshot, heartbeat.phase)
     if moved_at is None or (snapshot.container or "").startswith("locked") or snapshot.container == "frozen":
         return None

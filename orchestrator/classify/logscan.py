@@ -10,6 +10,7 @@ import copy
 
 from orchestrator.classify import shapes
 from orchestrator.classify.analysis import MAX_RANKS, Analysis
+from orchestrator.classify.found import MAX_KEPT_LINES
 from orchestrator.classify.shapes import MET, QUIET, Meaning, Shapes
 from orchestrator.classify.text import MAX_TEXT, clean
 from orchestrator.types import Evidence, LogReading, Role
@@ -68,7 +69,7 @@ class LogScanner:
             read_bytes=self._read,
             matches=tuple(found.match() for found in findings),
             exception=root.evidence() if root is not None else None,
-            traceback=root.lines[-80:] if root is not None else (),
+            traceback=root.lines[-MAX_KEPT_LINES:] if root is not None else (),
             last_step=analysis.last_step,
             tail=self._tail_lines(),
             truncated=self._truncated,

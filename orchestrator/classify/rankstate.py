@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from orchestrator.classify.found import Found
 
-MAX_FRAME_CHARS = 64_000
+MAX_FRAME_CHARS = 32_000
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Trace:
         """Take one frame line; of a traceback without end the outermost and the innermost frames stay."""
         self.num_chars += len(line)
         if self.num_chars > MAX_FRAME_CHARS:
+            self.num_chars -= sum(map(len, self.lines[10:20]))
             del self.lines[10:20]
-            self.num_chars = sum(map(len, self.lines)) + len(line)
         self.lines.append(line)
         if line.strip("^~ "):
             self.at = offset
