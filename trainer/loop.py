@@ -67,7 +67,9 @@ class Loop:
         self.job.enter(Phase.TRAIN, self.draft)
         while self.step < config.total_steps:
             self._stop_if_asked()
-            self.job.before_step(self.step + 1, self.draft)
+            self.stepper.begin()
+            if self.step + 1 not in self.skips:  # what is not computed cannot fail
+                self.job.before_step(self.step + 1, self.draft)
             self._tell(self.checkpoints.check())
             result = self._take_step()
             clock.count()
@@ -183,6 +185,7 @@ class Loop:
             grad_norm=result.grad_norm,
             step_s=heartbeat.step_s or 0.0,
             tokens_per_s=heartbeat.tokens_per_s or 0.0,
+            rank_s=result.rank_s,
         )
         say(metrics.step_line(reading, self.job.config.total_steps))
         if self.group.topology.is_leader:

@@ -23,6 +23,7 @@ from orchestrator.cli import (
     inventory,
     launching,
     looking,
+    playbooks,
     reading,
     recording,
     replaying,
@@ -109,6 +110,7 @@ recording.register(app)
 tidying.register(app)
 demo.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")
+app.add_typer(playbooks.app, name="playbook")
 app.add_typer(inventory.app, name="inventory")
 
 

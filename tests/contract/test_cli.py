@@ -45,6 +45,7 @@ def test_the_verbs_are_these():
         "launch", "watch", "status", "ps", "logs", "attach", "stop", "relaunch", "explain", "events", "plot",
         "stacks",
         "diff", "eval", "export", "replay", "record", "cache list", "cache save", "cache restore", "cache verify",
+        "playbook show", "playbook check", "playbook explain",
         "rm", "prune", "demo", "inventory list", "inventory check", "inventory scan",
     }  # fmt: skip
 

@@ -67,7 +67,8 @@ def test_a_stream_that_is_lost_before_the_relaunch_holds_it_until_it_is_seen_aga
 def test_who_holds_a_gpu_is_asked_of_the_host_and_told_once_with_what_would_end_it(bench):
     bench.site.holders = (Holder(pid=99, command="ollama serve", owner="ann"),)
     bench.live()
-    bench.send({**BUSY_GPU, "gpus": [{**BUSY_GPU["gpus"][0], "processes": [{"pid": 99, "memory_bytes": 1}]}]})
+    full = {"index": 0, "memory_used_bytes": 5 << 30, "processes": [{"pid": 99, "memory_bytes": 5 << 30}]}
+    bench.send({**BUSY_GPU, "gpus": [full]})
     bench.die()
     bench.turn(20)
     assert bench.site.looked_up == [(99,)]

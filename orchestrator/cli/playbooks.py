@@ -1,0 +1,221 @@
+"""playbook show, check, explain: what is done about a failure, and what would be done next about a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from orchestrator.cli import options
+from orchestrator.cli.context import (
+    SETTINGS,
+    find_run,
+    load_playbook,
+    opened_record,
+    print_json,
+)
+from orchestrator.durations import format_duration
+from orchestrator.errors import NotFound
+from orchestrator.terminal import plain
+from orchestrator.types import FailureClass
+
+if TYPE_CHECKING:
+    from orchestrator.playbook import Playbook, Rule
+
+app = typer.Typer(
+    help="What is done about each failure: show it, check a file, explain a run.", no_args_is_help=True
+)
+
+ClassName = Annotated[str | None, typer.Argument(help="A failure class, such as oom_cuda; default all.")]
+
+
+@app.command()
+def show(failure: ClassName = None, playbook: options.Playbook = None, as_json: options.Json = False) -> None:
+    """Show the playbook in use: the rule of every class, or one rule with its ladder.
+
+    Examples:
+
+        dflashctl playbook show
+        dflashctl playbook show oom_cuda
+        dflashctl playbook show --playbook my.yaml --json
+    """
+    book = load_playbook(playbook)
+    rules = (
+        [book.rule(_class(failure))] if failure is not None else [book.rules[each] for each in FailureClass]
+    )
+    if as_json:
+        print_json({**_globals(book), "rules": [rule_json(rule) for rule in rules]})
+        return
+    out = SETTINGS.out
+    if failure is not None:
+        for line in rule_lines(rules[0], book):
+            out.print(line, markup=False)
+        return
+    from rich.table import Table
+
+    out.print(f"{book.source}: {_limits_line(book)}", markup=False)
+    table = Table(box=None, pad_edge=False)
+    for title in ("CLASS", "ACT", "TIMES", "THEN", "WITH", "WHY"):
+        table.add_column(title, no_wrap=title != "WHY")
+    for rule in rules:
+        does = [
+            *(each.value for each in rule.remedies),
+            *([f"{len(rule.ladder)} rungs"] if rule.ladder else []),
+        ]
+        then = rule.then.value if rule.attempts else ""
+        times = str(rule.attempts) if rule.attempts else ""
+        table.add_row(rule.failure.value, rule.act.value, times, then, ", ".join(does), rule.why)
+    out.print(table)
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="A playbook file.")], as_json: options.Json = False
+) -> None:
+    """Check a playbook file, and say what in it can never happen. A wrong one: exit code 2, file and line.
+
+    Examples:
+
+        dflashctl playbook check playbooks/mine.yaml
+    """
+    from orchestrator.playbook import load, shipped
+
+    book, base = load_playbook(file), load(shipped())
+    differ = sorted(each.value for each in FailureClass if book.rules[each] != base.rules[each])
+    notes = idle_rungs(book)
+    if as_json:
+        print_json({"file": str(file), "differs_in": differ, "notes": notes})
+        return
+    own = (
+        f"; other than the shipped one in {', '.join(differ)}"
+        if differ
+        else "; its rules are the shipped ones"
+    )
+    SETTINGS.out.print(f"{file}: right{own}", markup=False)
+    for note in notes:
+        SETTINGS.out.print(f"  note: {note}", markup=False)
+
+
+@app.command()
+def explain(
+    run: options.RunName = None,
+    host: options.Host = None,
+    ct: options.Ct = None,
+    if_: Annotated[
+        str | None, typer.Option("--if", help="As if it died of this class now, such as oom_cuda.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say what would happen to a run next and why: budget, ceiling, ladder, gates, and when. Nothing is done.
+
+    Examples:
+
+        dflashctl playbook explain
+        dflashctl playbook explain b32 --if oom_cuda
+        dflashctl playbook explain b32 --json
+    """
+    from orchestrator.cli.prospects import look_ahead, prospect_lines
+
+    supposed = _class(if_) if if_ is not None else None
+    with opened_record() as record:
+        row = find_run(record, run, host, ct)
+        history = record.history(row.id)
+    body = look_ahead(row, history, load_playbook(row.playbook), supposed)
+    if as_json:
+        print_json(body)
+        return
+    for line in prospect_lines(body):
+        SETTINGS.out.print(plain(line), markup=False)
+
+
+def _class(name: str) -> FailureClass:
+    try:
+        return FailureClass(name)
+    except ValueError:
+        import difflib
+
+        known = [each.value for each in FailureClass]
+        near = difflib.get_close_matches(name, known, n=1)
+        guess = f'; did you mean "{near[0]}"?' if near else ""
+        raise NotFound(f"no failure class {name!r}{guess}", hint=f"there are: {', '.join(known)}") from None
+
+
+def _globals(book: Playbook) -> dict[str, Any]:
+    return {
+        "playbook": book.source,
+        "backoff_s": list(book.backoff_s),
+        "jitter": book.jitter,
+        "max_attempts_per_day": book.max_attempts_per_day,
+        "crash_loop": {"deaths": book.loop_deaths, "within_s": book.loop_window_s},
+        "gpu_floor_bytes": book.gpu_floor_bytes,
+        "min_free_bytes": book.min_free_bytes,
+        "grace_s": book.grace_s,
+        "allow": {key: {"minimum": b.minimum, "maximum": b.maximum} for key, b in book.allow.items()},
+    }
+
+
+def _limits_line(book: Playbook) -> str:
+    waits = ", ".join(format_duration(each) for each in book.backoff_s)
+    allowed = "; ".join(f"{key}: {bounds.text}" for key, bounds in book.allow.items()) or "nothing"
+    loop = f"{book.loop_deaths} deaths within {format_duration(book.loop_window_s)} without progress"
+    return (
+        f"waits {waits}; at most {book.max_attempts_per_day} attempts in 24 hours; {loop} call a person; "
+        f"a ladder may change {allowed}"
+    )
+
+
+def rule_json(rule: Rule) -> dict[str, Any]:
+    """Return a rule as plain data."""
+    return {
+        "class": rule.failure.value,
+        "act": rule.act.value,
+        "why": rule.why,
+        "attempts": rule.attempts,
+        "then": rule.then.value if rule.attempts else None,
+        "do": [each.value for each in rule.remedies],
+        "backoff_s": None if rule.backoff_s is None else list(rule.backoff_s),
+        "needs_progress": rule.needs_progress,
+        "ladder": [
+            {
+                "why": rung.why,
+                "set": dict(rung.changes),
+                "scale": dict(rung.scales),
+                "env": dict(rung.env),
+                "do": [each.value for each in rung.remedies],
+            }
+            for rung in rule.ladder
+        ],
+    }
+
+
+def rule_lines(rule: Rule, book: Playbook) -> list[str]:
+    """Return a rule for people, a line each."""
+    lines = [f"{rule.failure.value}: {rule.act.value}. {rule.why}"]
+    if rule.attempts:
+        times = "once" if rule.attempts == 1 else f"{rule.attempts} times"
+        lines.append(f"  {times} without an advancing checkpoint, then {rule.then.value}")
+    waits = rule.backoff_s or (book.backoff_s if rule.attempts else ())
+    if waits:
+        lines.append(f"  waits {', '.join(format_duration(each) for each in waits)}")
+    if rule.needs_progress:
+        lines.append("  only if the attempt finished a step; else a person is called")
+    lines += [f"  before it: {each.value}" for each in rule.remedies]
+    for number, rung in enumerate(rule.ladder, 1):
+        parts = [f"{k}={v}" for k, v in (*rung.changes, *rung.env)]
+        parts += [f"{key} x {factor:g}" for key, factor in rung.scales] + [r.value for r in rung.remedies]
+        lines.append(f"  rung {number}: {', '.join(parts) or 'as it was'}. {rung.why}")
+    return lines + [
+        f"  note: {note}" for note in idle_rungs(book) if note.startswith(f"{rule.failure.value}:")
+    ]
+
+
+def idle_rungs(book: Playbook) -> list[str]:
+    """Return which rungs can never be taken, as `allow` does not name what they change."""
+    return [
+        f"{rule.failure.value}: rung {number} changes {key}, which `allow` does not name; it is passed over"
+        for rule in book.rules.values()
+        for number, rung in enumerate(rule.ladder, 1)
+        for key in rung.keys
+        if key not in book.allow
+    ]

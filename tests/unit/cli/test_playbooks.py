@@ -1,0 +1,77 @@
+"""playbook show and check, as a person reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.cli.app import run
+from orchestrator.errors import Exit
+from orchestrator.playbook import shipped
+from orchestrator.types import FailureClass
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str, code: Exit = Exit.OK) -> str:
+    assert run(["playbook", *words]) == code
+    out, err = capsys.readouterr()
+    return out if code is Exit.OK else err
+
+
+def test_every_class_is_shown_with_what_is_done_about_it(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    text = answer(capsys, "show")
+    assert "at most 12 attempts in 24 hours" in text
+    for failure in FailureClass:
+        assert failure.value in text
+    body = json.loads(answer(capsys, "show", "--json"))
+    assert {rule["class"] for rule in body["rules"]} == {failure.value for failure in FailureClass}
+    assert body["max_attempts_per_day"] == 12
+    assert body["allow"] == {"loss.chunk_tokens": {"minimum": 512, "maximum": None}}
+
+
+def test_one_rule_is_shown_with_its_ladder_and_what_cannot_happen(capsys):
+    text = answer(capsys, "show", "oom_cuda")
+    assert "rung 2: loss.chunk_tokens x 0.5." in text
+    assert "4 times without an advancing checkpoint, then give_up" in text
+    assert "rung 4 changes data.anchors, which `allow` does not name; it is passed over" in text
+    once = answer(capsys, "show", "fx_trace_race")
+    assert "once without an advancing checkpoint, then call" in once
+    assert "before it: restore_cache" in once
+    (rule,) = json.loads(answer(capsys, "show", "oom_cuda", "--json"))["rules"]
+    assert rule["ladder"][0]["env"] == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+
+
+def test_a_slip_in_a_class_is_told_with_the_nearest_one(capsys):
+    text = answer(capsys, "show", "oom_cud", code=Exit.NOT_FOUND)
+    assert "no failure class 'oom_cud'; did you mean \"oom_cuda\"?" in text
+
+
+def test_a_right_file_is_checked_and_told_where_it_differs(capsys, tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    rule = "rules:\n  hang: {act: call, why: A person wants to look at it first.}\n"
+    path.write_text(f"extends: default\nallow: {{data.anchors: {{minimum: 16}}}}\n{rule}")
+    text = answer(capsys, "check", str(path))
+    assert "right; other than the shipped one in hang" in text
+    assert "note" not in text, "the owner's word for anchors is there"
+    body = json.loads(answer(capsys, "check", str(shipped()), "--json"))
+    assert body["differs_in"] == []
+    assert len(body["notes"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("extends: default\nallow: {a: 3}\n", "mine.yaml:2: allow.a: 3 is not allowed"),
+        ("extends: default\nrules: {hang: {act: dance}}\n", "mine.yaml:2: rules.hang"),
+    ],
+)
+def test_a_wrong_file_is_told_with_file_and_line(capsys, tmp_path: Path, text: str, said: str):
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    assert said in answer(capsys, "check", str(path), code=Exit.USAGE)
+    assert "cannot be read" in answer(capsys, "check", str(tmp_path / "none.yaml"), code=Exit.USAGE)
