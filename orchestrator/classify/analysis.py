@@ -10,6 +10,7 @@ from orchestrator.classify.found import WRAPPER, Found, Ledger
 from orchestrator.classify.message import MAX_CONTINUATION, read_on
 from orchestrator.classify.rankstate import RankState, Trace
 from orchestrator.classify.text import StepLine, clean, read_step, split_rank
+from orchestrator.types import FailureClass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,7 +71,7 @@ class Analysis:
             return
         if (step := read_step(body)) is not None:
             self._feed_step(state, rank_number, step, body, offset)
-        self._feed_plain(state, rank_number, body, offset)
+        self._feed_plain(state, rank_number, body, offset, is_step=step is not None)
 
     def feed_quiet(self, raw: bytes, offset: int) -> None:
         """Take one line that holds no word of the catalogue: only its step can matter."""
@@ -226,10 +227,14 @@ class Analysis:
         if step.step is not None:
             state.step = self.last_step = step.step
 
-    def _feed_plain(self, state: RankState, number: int | None, body: str, offset: int) -> None:
+    def _feed_plain(
+        self, state: RankState, number: int | None, body: str, offset: int, *, is_step: bool
+    ) -> None:
         signature = match.match_line(body)
         if signature is None or ("@" in body and _PROMPT.match(body)):
             return
+        if is_step and signature.failure is FailureClass.NAN_LOSS:
+            return  # the step's own numbers are counted
         found = self._found(state, number, signature, body, offset)
         # A sentence that mentions it; an exception of the same attempt knows better.
         found.weak = not signature.certain

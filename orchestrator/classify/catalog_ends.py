@@ -19,9 +19,9 @@ FIRST: tuple[Signature, ...] = (
     sig(
         "caught_in_worker",  # the worker's own traceback follows
         _F.PYTHON_EXCEPTION,
-        ("caught ", "processraised"),
+        ("caught ", "processraised", "checkpointexception"),
         r": Caught \w+ in (?:DataLoader worker process|pin memory thread|replica) "
-        r"|\bProcessRaisedException\b",
+        r"|\bProcessRaisedException\b|\bCheckpointException ranks:",
         "KeyError: Caught KeyError in DataLoader worker process 0.",
         where=Where.EXCEPTION,
         weak=True,
@@ -38,7 +38,8 @@ ENDS: tuple[Signature, ...] = (
             *("interrupt", "death signal", "got signal", "cancelled at", "sigterm", "preempt", "scancel"),
             *("force terminated",),
         ),
-        r"^KeyboardInterrupt\b|Received \d+ death signal|SignalException: .*got signal: |CANCELLED AT \S+"
+        r"^KeyboardInterrupt\b|Received \S+ death signal|[Dd]etected KeyboardInterrupt"
+        r"|SignalException: .*got signal: |CANCELLED AT \S+"
         r"|[Rr]eceived (?:signal )?SIG(?:TERM|INT|HUP|USR1)\b|[Pp]reempt(?:ed|ion) (?:notice|signal)"
         r"|DUE TO (?:PREEMPTION|TIME LIMIT)|srun: (?:sending Ctrl-C|Force Terminated)|\bAborted!$",
         "KeyboardInterrupt",
@@ -89,7 +90,7 @@ ENDS: tuple[Signature, ...] = (
         "watchdog_stuck",
         _F.HANG,
         ("watchdog", "heartbeat"),
-        r"watchdog got stuck for \d+ seconds|Heartbeat monitor timed out",
+        r"watchdog got stuck for \d+ seconds|Heartbeat monitor timed out|ProcessGroupNCCL watchdog hang",
         "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress",
         weak=True,
     ),
@@ -99,7 +100,7 @@ ENDS: tuple[Signature, ...] = (
         (
             *("childfailed", "closing signal", "sigterm", "exitcode", "calledprocesserror"),
             *("exit code", "processexited"),
-            *("killing subprocess", "return code", "non-zero exit"),
+            *("killing subprocess", "return code", "non-zero exit", "non-zero status"),
         ),
         r"\bChildFailedError\b|closing signal SIG|Signal 15 \(SIGTERM\)|exitcode\s*: -15\b"
         r"|CalledProcessError: .*non-zero exit status"
@@ -107,7 +108,7 @@ ENDS: tuple[Signature, ...] = (
         r"|\[launch\.py:\d+:\w+\] (?:Killing subprocess|\[.*\] exits with return code = [1-9])"
         r"|exits with return code = [1-9]"
         r"|ProcessExitedException: process \d+ terminated with exit code"
-        r"|process returned a non-zero exit code",
+        r"|process returned a non-zero exit code|exited with non-zero status",
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
         role=Role.CASCADE,
     ),

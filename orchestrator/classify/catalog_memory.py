@@ -19,7 +19,8 @@ MEMORY: tuple[Signature, ...] = (
         r"|[Uu]nexpected bus error encountered in worker"
         r"|unable to mmap \d+ bytes from file </torch_|insufficient shared memory"
         r"|is killed by signal: Bus error"
-        r"|(?:No space left on device|[Nn]o such file).*/dev/shm/|/dev/shm/\S*.*No space left on device"
+        r"|unable to write to file </torch_|(?:No space left on device|[Nn]o such file).*/dev/shm/"
+        r"|/dev/shm/\S*.*No space left on device"
         r"|Error while creating shared memory segment|Signal 7 \(SIGBUS\) received",
         "RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2>: No space left on device",
         certain=True,
@@ -65,12 +66,12 @@ MEMORY: tuple[Signature, ...] = (
     sig(
         "cuda_oom",
         _F.OOM_CUDA,
-        ("memory", "alloc_failed", "error_out_of_device"),
+        ("memory", "alloc_failed", "executable batch size", "resource_exhausted"),
         r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
         r"|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cudaErrorMemoryAllocation|CUDNN_STATUS_ALLOC_FAILED|\bOutOfMemoryError\b"
         r"|NVML_ERROR_INSUFFICIENT_MEMORY"
-        r"|No executable batch size found",
+        r"|No executable batch size found|RESOURCE_EXHAUSTED: ",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 158.00 MiB.",
     ),
     sig(
@@ -79,7 +80,7 @@ MEMORY: tuple[Signature, ...] = (
         ("memory", "bad_alloc", "enomem"),
         r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|std::bad_alloc"
         r"|\b_?(?:Array)?MemoryError\b"
-        r"|(?:\[Errno 12\]|fork:.*|: )Cannot allocate memory|\[enforce fail at alloc_cpu"
+        r"|(?:\[Errno 12\] |fork: .*|: )Cannot allocate memory|\[enforce fail at alloc_cpu"
         r"|Cannot allocate memory \(os error 12\)|could not allocate \d+ bytes of (?:host|pinned)",
         "RuntimeError: [enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory",
     ),
@@ -91,13 +92,15 @@ FILES: tuple[Signature, ...] = (
         _F.DISK_FULL,
         (
             *("no space", "errno 28", "quota", "writing", "iostream", "unexpected pos", "read-only"),
-            *("os error 28", "disk is full", "disk full", "enospc", "write failed", "file too large"),
+            *("os error 28", "requested and", "disk is full", "disk full", "enospc", "write failed"),
+            *("file too large",),
             *("disk space",),
         ),
         r"No space left on device|\[Errno (?:28|122|27|30)\]|[Dd]isk quota exceeded"
         r"|PytorchStreamWriter failed writing"
         r"|file write failed|basic_ios::clear: iostream error|unexpected pos \d+ vs \d+|Read-only file system"
-        r"|database or disk is full|\bENOSPC\b|os error 28|File too large|[Nn]ot enough (?:free )?disk space",
+        r"|database or disk is full|\bENOSPC\b|os error 28|File too large|\d+ requested and \d+ written"
+        r"|[Nn]ot enough (?:free )?disk space",
         "OSError: [Errno 28] No space left on device: 'checkpoints/step-300/model.safetensors'",
     ),
     sig(
@@ -116,7 +119,8 @@ FILES: tuple[Signature, ...] = (
             *("corrupt", "badzipfile", "not a zip file", "unpickling", "invalid load key", "pickle data"),
             *("arrow", "truncated", "readerror", "unidentifiedimage", "end of file", "incomplete"),
             *("invalid header",),
-            *("unable to load weights", "magic number", "crc", "checksum", "git-lfs", "gzip", "zlib"),
+            *("unable to load weights", "magic number", "crc", "checksum", "consistency check"),
+            *("unexpected eof", "git-lfs", "gzip", "zlib"),
         ),
         r"PytorchStreamReader failed|Error while deserializing header|failed finding central directory"
         r"|Weights only load failed|EOFError: |CheckpointCorrupt|BadZipFile|UnpicklingError"
@@ -126,7 +130,9 @@ FILES: tuple[Signature, ...] = (
         r"|Unable to load weights from|[Ii]nvalid (?:header|magic number)|BadGzipFile|zlib\.error"
         r"|lmdb\.\w*Error"
         r"|[Cc]hecksum (?:mismatch|failed|does not match)|[Cc]onsistency check failed|truncated file"
-        r"|ParquetFile|not a [Pp]arquet|MetadataIncompleteBuffer|file is corrupt",
+        r"|ParquetFile|not a [Pp]arquet|MetadataIncompleteBuffer|[Uu]nexpected EOF|(?:file|input|data"
+        r"|archive)\S*(?: is| might be| may be)? [Cc]orrupt|[Cc]orrupt(?:ed)? (?:file|input|data|archive"
+        r"|record)",
         "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         where=_EXC,
     ),
@@ -134,7 +140,7 @@ FILES: tuple[Signature, ...] = (
         "missing_file",
         _F.IO_ERROR,
         (
-            *("filenotfound", "datainvalid", "no such file", "no file named", "errno 5"),
+            *("filenotfound", "can't load", "datainvalid", "no such file", "no file named", "errno 5"),
             *("stale file", "errno 116"),
             *("input/output error", "remote i/o", "not connected", "datasetnotfound", "datafilesnotfound"),
             *("no checkpoint", "emptydataset", "notadirectory", "unable to open file"),
@@ -147,7 +153,8 @@ FILES: tuple[Signature, ...] = (
         r"|IsADirectoryError"
         r"|[Cc]an(?:'t|not) find (?:a )?(?:valid )?checkpoint|[Nn]o (?:valid )?checkpoints? (?:was "
         r"|were )?found"
-        r"|[Uu]nable to open file \(",
+        r"|[Uu]nable to open file \(|Can't load (?:the )?(?:model|tokenizer|config|weights|feature|image"
+        r"|processor)",
         "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard_00020.pt'",
         where=_EXC,
     ),

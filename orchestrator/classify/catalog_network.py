@@ -11,24 +11,42 @@ _EXC = Where.EXCEPTION
 # A port below 1024 is refused and not in use, though the first sentence is the same.
 NETWORK: tuple[Signature, ...] = (
     sig(
+        "auth_told",
+        _F.AUTH_ERROR,
+        (
+            *("client error", "forbidden", "wandb: ", "an error occurred", "is restricted"),
+            *("unauthorized", "api_key", "authentication failed", "credentials"),
+        ),
+        r"^40[13] (?:Client Error|Forbidden|Unauthorized)|^Access to (?:model|dataset) \S+ is restricted"
+        r"|wandb: (?:ERROR|error|W&B).*(?:api[_ ]key|[Uu]nauthorized|40[13]|permission)"
+        r"|api_key not configured"
+        r"|^(?:fatal: )?Authentication failed for|^fatal error: An error occurred \(40[13]\)"
+        r"|Unable to locate credentials",
+        "Access to model org/model is restricted. You must have access to it and be authenticated",
+        certain=True,
+    ),
+    sig(
         "permission",
         _F.PERMISSION_DENIED,
         (
-            *("permission denied", "permissionerror", "errno 13", "eacces", "not permitted", "errno: 13"),
+            *("permission denied", "permissionerror", "permissiondenied", "errno 13", "eacces"),
+            *("not permitted", "errno: 13"),
             *("os error 13",),
         ),
         r"PermissionError|\[Errno (?:13|1)\]|\(errno: 13\b|code: -13\b|\bEACCES\b|os error 13"
-        r"|: Permission denied\b|Operation not permitted",
+        r"|[:^] ?[Pp]ermission denied\b|PermissionDenied|Operation not permitted",
         "PermissionError: [Errno 13] Permission denied: '/data/out'",
     ),
     sig(
         "port_taken",
         _F.PORT_IN_USE,
         (
-            *("in use", "eaddrinuse", "errno 98", "errno: 98", "already allocated", "already being used"),
+            *("in use", "bind to port", "is utilizing", "eaddrinuse", "errno 98", "errno: 98"),
+            *("already allocated", "already being used"),
             *("port is already",),
         ),
-        r"[Aa]ddress already in use|EADDRINUSE|\[Errno 98\]|\(errno: 98\b|code: -98\b"
+        r"[Aa]ddress already in use|EADDRINUSE|could not bind to port|another process is utilizing"
+        r"|\[Errno 98\]|\(errno: 98\b|code: -98\b"
         r"|[Pp]ort\S* (?:\d+ )?(?:is )?already (?:in use|allocated|being used)|[Pp]ort \d+ is (?:in use"
         r"|not available)",
         "OSError: [Errno 98] Address already in use",
@@ -41,17 +59,6 @@ NETWORK: tuple[Signature, ...] = (
         "[E socket.cpp:500] [c10d] The server socket has failed to listen on any local network address.",
         certain=True,
         generic=True,
-    ),
-    sig(
-        "auth_told",
-        _F.AUTH_ERROR,
-        ("client error", "is restricted", "unauthorized", "api_key", "authentication failed", "credentials"),
-        r"^40[13] Client Error|^Access to (?:model|dataset) \S+ is restricted"
-        r"|wandb: (?:ERROR|error).*(?:api[_ ]key|[Uu]nauthorized|40[13]|permission)|api_key not configured"
-        r"|^(?:fatal: )?Authentication failed for|^fatal error: An error occurred \(40[13]\)"
-        r"|Unable to locate credentials",
-        "Access to model org/model is restricted. You must have access to it and be authenticated",
-        certain=True,
     ),
     sig(
         "auth_gated",  # the status that follows says whether a token or a licence is missing
@@ -72,10 +79,11 @@ NETWORK: tuple[Signature, ...] = (
             *("denied:",),
             *("username or password", "permission_denied"),
         ),
-        r"\b40[13] Client Error|GatedRepoError|Access to (?:model|dataset) \S+ is restricted"
+        r"\b40[13] (?:Client Error|Forbidden)|GatedRepoError|Access to (?:model|dataset) \S+ is restricted"
         r"|\b401 Unauthorized|HTTP Error 40[13]\b|Invalid (?:credentials|user token|username or password)"
         r"|LocalTokenNotFoundError|[Tt]oken is required|[Ii]nvalid (?:API|api)[ _]key|api_key not configured"
-        r"|API key (?:must|not|is)|NoCredentialsError|Unable to locate credentials|DefaultCredentialsError"
+        r"|API key (?:must|not|is|you)|[Ii]nvalid token|NoCredentialsError|Unable to locate credentials"
+        r"|DefaultCredentialsError"
         r"|\bAccessDenied\b|HeadObject operation: (?:Forbidden|Unauthorized)|[Aa]uthentication (?:failed"
         r"|required)"
         r"|denied: requested access|permission_denied: |CommError: .*(?:[Pp]ermission|denied|401|403)",

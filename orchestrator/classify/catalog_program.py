@@ -53,8 +53,12 @@ COMPILING: tuple[Signature, ...] = (
     sig(
         "no_compiler",
         _F.COMPILE_ERROR,
-        ("compiler", "out of resource", "ptxas", "nvcc", "python.h", "cuda_home", "cc1plus", "gcc", "-lcuda"),
-        r"Failed to find C compiler|(?:error|OutOfMemoryError|OutOfResources): out of resource: "
+        (
+            *("compiler", "out of resource", "ptxas", "nvcc", "llvm error", "python.h", "cuda_home"),
+            *("cc1plus", "gcc", "-lcuda"),
+        ),
+        r"Failed to find C compiler|^LLVM ERROR: |(?:error|OutOfMemoryError"
+        r"|OutOfResources): out of resource: "
         r"|Triton Error \[CUDA\]: |ptxas\S* +(?:fatal|error)|Python\.h: No such file|InvalidCxxCompiler"
         r"|CUDA_HOME environment variable is not set|cannot find -lcuda|cc1plus: fatal error"
         r"|nvcc(?:'|:)? (?:fatal|not found)|[Cc]ompiler: \S+ (?:not found|is not working)"
@@ -67,7 +71,7 @@ COMPILING: tuple[Signature, ...] = (
         _F.COMPILE_ERROR,
         (
             *("compil", "inductorerror", "triton", "ptxas", "lowering", "dynamo", "error building extension"),
-            *("ninja", "outofresources", "cuda_version", "cuda version"),
+            *("ninja", "outofresources", "passmanager", "cuda_version", "cuda version"),
         ),
         r"BackendCompilerFailed|InductorError|NoTritonConfigsError|No valid triton configs|P(?:TXAS"
         r"|txas)Error"
@@ -100,6 +104,14 @@ PROGRAM: tuple[Signature, ...] = (
         r"|Minimum loss scale reached|NaN loss (?:detected|encountered)",
         "Loss is nan, stopping training",
         certain=True,
+    ),
+    sig(
+        "nonfinite_printed",  # of a program whose lines tell no step; its steps are read elsewhere
+        _F.NAN_LOSS,
+        ("loss",),
+        r"(?i)(?:\b|_)loss['\"]?\s*[:=]?\s*[-+]?nan\b",
+        "epoch 3 batch 12 train_loss=nan",
+        weak=True,
     ),
     sig(
         "nonfinite_raised",
@@ -141,9 +153,18 @@ PROGRAM: tuple[Signature, ...] = (
         r"|: (?:line \d+: )?\S+: command not found"
         r"|^(?:sh: \d+|\S*zsh|bash)\S*:? .*: not found$"
         r"|\b[Ee]rror: (?:No such (?:option|command)|Missing (?:argument|option|parameter)|Invalid value)"
-        r"|^(?:ba|z|da)?sh: (?:line )?\S+ No such file or directory|^\S+: unrecognized option"
+        r"|^-?(?:ba|z|da)?sh: .*: No such file or directory|^\S+: unrecognized option"
         r"|^Error: Got unexpected extra argument",
         "train.py: error: unrecognized arguments: --learning-rate 1e-4",
+        certain=True,
+    ),
+    sig(
+        "bad_config_told",
+        _F.CONFIG_ERROR,
+        ("could not override", "could not find '", "mandatory value", "parsing override", "primary config"),
+        r"^Could not override '|^In '\S+': Could not find '|^Missing mandatory value|^Error parsing override"
+        r"|^(?:Cannot find )?[Pp]rimary config",
+        "Could not override 'optim.lrr'.",
         certain=True,
     ),
     sig(

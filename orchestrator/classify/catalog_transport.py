@@ -14,11 +14,14 @@ TRANSPORT: tuple[Signature, ...] = (
     sig(
         "ssh_unreachable",
         _F.SSH_ERROR,
-        ("ssh: ", "connection to ", "kex_exchange", "banner", "packet_write_wait", "write failed"),
+        (
+            *("ssh: ", "connection to ", "exchange_identification", "banner", "packet_write_wait"),
+            *("write failed", "remote host", "ssh_dispatch"),
+        ),
         r"\bssh: (?:connect to (?:host|address) |Could not resolve hostname )"
         r"|\b(?:kex|ssh)_exchange_identification: |[Bb]anner exchange|\bpacket_write_wait: "
         r"|\bConnection to \S+(?: port \d+)? (?:closed by remote host|timed out)"
-        r"|^[Ww]rite failed: Broken pipe",
+        r"|^[Ww]rite failed: Broken pipe|^Read from remote host |\bssh_dispatch_run_fatal",
         "ssh: connect to host 192.0.2.10 port 22: Connection timed out",
         certain=True,
     ),
@@ -39,7 +42,7 @@ TRANSPORT: tuple[Signature, ...] = (
         (
             *("publickey", "password", "host key", "host identification", "verification failed"),
             *("unable to negotiate", "load key", "authentication failures", "bad owner", "identity file"),
-            *("sign_and_send", "unprotected private", "keyboard-interactive"),
+            *("sign_and_send", "please try again", "unprotected private", "keyboard-interactive"),
         ),
         r"Permission denied[ ,(]+(?:publickey|password|keyboard-interactive|gssapi)"
         r"|Permission denied, please try again|\bHost key verification failed"
@@ -109,7 +112,7 @@ TRANSPORT: tuple[Signature, ...] = (
             *("server exited", "session not found", "lost tty"),
         ),
         r"\bno server running on |\berror connecting to \S*tmux\S* \(|^no sessions?$"
-        r"|^no current (?:session|client)"
+        r"|^no current (?:session|client|target)"
         r"|\bcan't find (?:pane|session|window|client)\b|^\[?lost (?:server|tty)\]?$"
         r"|^\[?server exited(?: unexpectedly)?\]?$|^session not found: ",
         "no server running on /tmp/tmux-0/default",

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from orchestrator.classify import match
 from orchestrator.classify.cause import log_cause
 from orchestrator.classify.exits import Cause, exit_signal, from_record
-from orchestrator.classify.logcause import CUT_ATTENTION, explain_signal, from_survived, is_of_the_way
+from orchestrator.classify.logcause import (
+    CUT_ATTENTION,
+    explain_signal,
+    from_survived,
+    is_of_the_way,
+    is_weak_by_nature,
+)
 from orchestrator.classify.titles import title
 from orchestrator.types import Diagnosis, Evidence, FailureClass, LogMatch, LogReading, Role, RunState
 
@@ -36,8 +42,6 @@ SPIN_PCT = 95
 SPIN_POWER = 0.4  # of the card's limit
 # What goes on after a signal that the shell or the launcher tells of; a person's is left alone.
 _BY_HAND = ("SIGINT", "SIGTERM", "SIGHUP")
-# Sentences of these may be about a try that is made again.
-_STATES_OF_MIND = frozenset({_F.NETWORK_ERROR, _F.PORT_IN_USE, _F.PERMISSION_DENIED, _F.CUDA_INIT})
 
 
 def diagnose_pane(log: LogReading, *, is_dead: bool, exit_record: ExitRecord | None = None) -> Diagnosis:
@@ -100,9 +104,7 @@ def _of_pane(cause: Cause) -> Cause:
 def _crashed(cause: Cause, log: LogReading, *, is_over: bool) -> Diagnosis:
     is_cut = cause.confidence < 0.5
     more = f"; {SEE_MORE}" if is_cut or cause.failure is _F.TORCHRUN_WRAPPER else ""
-    may_go_on = cause.failure is _F.NAN_LOSS or (
-        cause.failure in _STATES_OF_MIND and cause.confidence <= PANE_CONFIDENCE
-    )
+    may_go_on = cause.failure is _F.NAN_LOSS or _is_mention(cause)
     is_alive = may_go_on and not is_over and not _ends_in_prompt(log)
     return Diagnosis(
         state=RunState.UNSUPERVISED if is_alive else RunState.DEAD,
@@ -116,8 +118,15 @@ def _crashed(cause: Cause, log: LogReading, *, is_over: bool) -> Diagnosis:
     )
 
 
+def _is_mention(cause: Cause) -> bool:
+    """Whether only a sentence speaks of it, which may be about a try that is made again."""
+    is_log = cause.root.source == "log" and cause.root.role is Role.ROOT
+    return is_log and 0.5 <= cause.confidence <= PANE_CONFIDENCE and not is_weak_by_nature(cause.root)
+
+
 def _from_exit(record: ExitRecord, log: LogReading) -> Diagnosis:
-    cause = (from_survived(log) if record.code == 1 else None) or _cut_off(log) or from_record(record, log)
+    survived = from_survived(log) if record.code == 1 else None
+    cause = survived or _cut_off(log) or _warned_of(log) or from_record(record, log)
     signal = exit_signal(record)
     if signal is not None and cause.root.source == "exit.json":
         cause = replace(cause, mark=f"ended by {signal.lower()}")
@@ -175,6 +184,14 @@ def _quiet(state: RunState, found: LogMatch, text: str) -> Diagnosis:
         warnings=(found.evidence,),
         confidence=0.6,
     )
+
+
+def _warned_of(log: LogReading) -> Cause | None:
+    """What was foretold before an end whose own words are not to be seen."""
+    warned = _warning(log)
+    if warned is None or warned.handled:
+        return None
+    return Cause(failure=warned.failure, root=warned.evidence, confidence=0.4)
 
 
 def _warning(log: LogReading) -> LogMatch | None:
