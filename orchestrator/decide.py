@@ -60,9 +60,9 @@ def decide(
     if diagnosis.state in _IDLE:
         kind, reason = _IDLE[diagnosis.state]
         return Decision(kind=kind, reason=reason)
-    rule = playbook.rule(diagnosis.failure or FailureClass.UNKNOWN)
+    rule = playbook.rule_of(diagnosis)
     if rule.act not in _RELAUNCHES:
-        return Decision(kind=rule.act, reason=rule.why, rule=rule.failure.value)
+        return Decision(kind=rule.act, reason=rule.why, rule=rule.key)
     ledger = open_ledger(history, snapshot)
     # A ladder changes what is done at that step, so that it comes to the same step proves nothing.
     is_stuck = not rule.ladder and poison_step(ledger, snapshot.last_step) is not None
@@ -75,7 +75,7 @@ def decide(
     refusal = _refuse(rule, playbook, ledger, diagnosis, snapshot, now) or _stuck(rule, climbed, lacks)
     if refusal is not None:
         kind, reason = refusal
-        return Decision(kind=kind, reason=f"{reason}{note}", attempts_left=0, rule=rule.failure.value)
+        return Decision(kind=kind, reason=f"{reason}{note}", attempts_left=0, rule=rule.key)
     if is_stuck and rule is not poison:
         reason = f"{_same_step(ledger, snapshot)}. {poison.why}{note}"
         return Decision(kind=poison.act, reason=reason, attempts_left=0, rule=poison.failure.value)
@@ -177,7 +177,7 @@ def _relaunch(
         remedies=remedies,
         rung=climbed.place,
         attempts_left=rule.attempts - spent - 1,
-        rule=rule.failure.value,
+        rule=rule.key,
     )
 
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator import yamlfile
+from orchestrator import userrules, yamlfile
 from orchestrator.errors import PlaybookError
 from orchestrator.limits import Limits
 from orchestrator.playbookfile import LimitsModel, PlaybookModel, RuleModel
-from orchestrator.types import ActKind, FailureClass, Phase, RemedyKind
+from orchestrator.types import CUSTOM, ActKind, FailureClass, Phase, RemedyKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from orchestrator.types import Diagnosis
+    from orchestrator.userrules import CustomRule
 
 _HERE = Path(__file__).parent
 _LOCAL = Path("playbooks") / "default.yaml"
@@ -68,6 +71,12 @@ class Rule:
     needs_progress: bool = False
     remedies: tuple[RemedyKind, ...] = ()
     then: ActKind = ActKind.GIVE_UP
+    name: str | None = None  # of a rule of the user's own
+
+    @property
+    def key(self) -> str:
+        """What decisions call it: the class, or the user's own name."""
+        return self.failure.value if self.name is None else f"{CUSTOM}{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +95,15 @@ class Playbook:
     min_free_bytes: int
     grace_s: float
     allow: Mapping[str, Bounds]
+    custom: tuple[CustomRule, ...] = ()
+
+    def rule_of(self, diagnosis: Diagnosis) -> Rule:
+        """Return the rule for what was found: the user's own, if the line that decides is one of theirs."""
+        signature = diagnosis.evidence[0].signature if diagnosis.evidence else None
+        for each in self.custom:
+            if signature == each.rule.key:
+                return each.rule
+        return self.rule(diagnosis.failure or FailureClass.UNKNOWN)
 
     def rule(self, failure: FailureClass) -> Rule:
         """Return the rule for `failure`."""
@@ -146,7 +164,10 @@ def _resolve(document: yamlfile.Document) -> Playbook:
     if model.extends is not None and Path(document.path).resolve() == shipped().resolve():
         raise PlaybookError(f"{document.where(('extends',))}: the shipped playbook cannot extend itself")
     base = load(shipped()) if model.extends is not None else _BUILT_IN
-    playbook = replace(_with_globals(base, model), source=document.path, rules=_rules(base, model))
+    custom = (*userrules.build(model.custom, document, _rule), *base.custom)
+    playbook = replace(
+        _with_globals(base, model), source=document.path, rules=_rules(base, model), custom=custom
+    )
     missing = [failure.value for failure in FailureClass if failure not in playbook.rules]
     if missing:
         raise PlaybookError(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from orchestrator.durations import ALLOWED, parse_duration
+from orchestrator.pattern import Pattern
+from orchestrator.types import FailureClass
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _KEY = re.compile(r"[A-Za-z_][\w.-]*")
@@ -50,6 +52,14 @@ Do = Annotated[
 ]
 # Without compiled attention the whole score matrix is computed: that is the dense out-of-memory itself.
 _NO_COMPILE = frozenset({"TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE", "TORCHDYNAMO_SUPPRESS_ERRORS"})
+
+# No failure can be made of these, and a rule about the way to a run would be one about the run.
+_NO_FAILURES = frozenset(
+    {
+        *(FailureClass.HEALTHY, FailureClass.COMPLETED, FailureClass.SSH_ERROR, FailureClass.PCT_ERROR),
+        *(FailureClass.TMUX_ERROR, FailureClass.SESSION_LOST),
+    }
+)
 
 
 class _Model(BaseModel):
@@ -117,6 +127,30 @@ class RuleModel(_Model):
         return self
 
 
+class CustomModel(RuleModel):
+    """A rule of the user's own: what a line looks like, and what to do when an attempt died with it."""
+
+    name: Annotated[
+        str, Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="a short name: a-z, 0-9, _ and -")
+    ]
+    regex: Annotated[str, Field(min_length=1, description="a regular expression without looking around")]
+    failure: Annotated[FailureClass | None, Field(alias="class", strict=False)] = None
+    label: Annotated[str, Field(max_length=200, description="what it is, in a few words")] | None = None
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, text: str) -> str:
+        Pattern(text)
+        return text
+
+    @field_validator("failure")
+    @classmethod
+    def _is_failure(cls, failure: FailureClass | None) -> FailureClass | None:
+        if failure in _NO_FAILURES:
+            raise ValueError("it is no failure of a run")
+        return failure
+
+
 class LoopModel(_Model):
     """When deaths are a loop."""
 
@@ -157,3 +191,6 @@ class PlaybookModel(_Model):
     grace: Duration | None = None
     allow: Annotated[dict[str, BoundsModel], Field(description="key: {minimum, maximum}, or {}")] = {}
     rules: dict[str, RuleModel] = {}
+    custom: Annotated[
+        list[CustomModel], Field(max_length=200, description="a list of {name, regex, act, why, ...}")
+    ] = []

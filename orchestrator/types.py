@@ -270,6 +270,22 @@ class LogMatch:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CustomMatch:
+    """A line that a user's own rule knows, and that was not survived.
+
+    Without a `failure` the class is what the catalogue finds.
+    """
+
+    rule: str
+    label: str
+    evidence: Evidence
+    failure: FailureClass | None = None
+
+
+CUSTOM = "custom:"  # begins the signature of a user's own rule
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogReading:
     """What the log showed up to `read_bytes`, as far as classification needs it.
 
@@ -284,6 +300,7 @@ class LogReading:
     last_step: int | None = None
     tail: tuple[str, ...] = ()
     truncated: bool = False  # only a pane's last lines were seen, not the whole log
+    custom: tuple[CustomMatch, ...] = ()  # in the order of the playbook
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.classify import place
 from orchestrator.classify.cause import find_cause
+from orchestrator.classify.custom import apply_custom
 from orchestrator.classify.exits import Cause, exit_signal
 from orchestrator.classify.hang import find_hang
 from orchestrator.classify.hostside import explain_hang, host_warnings
@@ -49,7 +50,7 @@ def diagnose(snapshot: Snapshot, limits: Limits) -> Diagnosis:
         warnings = (*warnings, *host_warnings(snapshot))
     if diagnosis.state is _S.HUNG:
         diagnosis = explain_hang(diagnosis, snapshot)
-    return replace(diagnosis, warnings=warnings)
+    return replace(apply_custom(diagnosis, snapshot), warnings=warnings)
 
 
 def _from_container(snapshot: Snapshot) -> Diagnosis | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,9 +62,15 @@ def _print(told: Told) -> None:
         where = f" byte {item.offset}" if item.offset is not None else ""
         rank = f", rank {item.rank}" if item.rank is not None else ""
         out.print(f"    {item.role.value} ({item.source}{where}{rank}): {one_line(item.text)}", markup=False)
-    for change in told.detail.get("changes", ()):
-        kind = "set" if "set" in change else "env"
-        out.print(f"    {kind} {change[kind]}={plain(change['value'])}", markup=False)
+    print_changes(told.detail.get("changes", ()))
+
+
+def print_changes(changes: Iterable[Mapping[str, str]]) -> None:
+    """Print what a relaunch would change, or put right before it."""
+    for change in changes:
+        kind = next(iter(change))
+        sign = ": " if kind == "do" else "="
+        SETTINGS.out.print(f"    {kind} {change[kind]}{sign}{plain(change['value'])}", markup=False)
 
 
 def _json(told: Told) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, load_playbook, print_json
-from orchestrator.cli.playing import Show, show_recording
+from orchestrator.cli.playing import Show, print_changes, show_recording
 from orchestrator.errors import ConfigError
 from orchestrator.terminal import one_line, plain
 
@@ -156,6 +156,4 @@ def _print(found: Judgement) -> None:
         out.print(f"  it may also be: {', '.join(body['also'])}", markup=False)
     decision = body["decision"]
     out.print(f"  playbook: {decision['kind']}. {decision['reason']}", markup=False)
-    for change in decision["changes"]:
-        kind = "set" if "set" in change else "env"
-        out.print(f"    {kind} {change[kind]}={plain(change['value'])}", markup=False)
+    print_changes(decision["changes"])

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.classify import LogScanner
+from orchestrator.classify import CustomReader, LogScanner
 from orchestrator.observe.gputrack import GpuTrack
 from orchestrator.types import Absent, ExitRecord, Heartbeat, LastWords, LogReading, Phase, Present, Reading
 
@@ -30,6 +30,7 @@ class AttemptView:
     environment: dict[str, Any] | None = None
     info: dict[str, Any] | None = None
     scanner: LogScanner = field(default_factory=LogScanner)
+    custom: CustomReader = field(default_factory=CustomReader)
     heartbeat_seen_at: datetime | None = None
     log_grew_at: datetime | None = None
     first_step: int | None = None
@@ -44,7 +45,8 @@ class AttemptView:
     def log_reading(self) -> LogReading:
         """Return what the log showed; worked out once for every new byte, not for every look."""
         if self._reading is None or self._reading[0] != self.log_offset:
-            self._reading = (self.log_offset, self.scanner.reading())
+            reading = replace(self.scanner.reading(), custom=self.custom.matches())
+            self._reading = (self.log_offset, reading)
         return self._reading[1]
 
     def beat(self, fresh: Heartbeat, now: datetime) -> None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.classify import CustomReader
 from orchestrator.observe import parse
 from orchestrator.observe.attempt import AttemptView
 from orchestrator.observe.hostlog import HostLog
@@ -23,8 +24,10 @@ from orchestrator.types import (
 from orchestrator.wire import Message, unpack_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+    from orchestrator.userrules import CustomRule
 
 _STEP_WINDOW = 50
 _KEPT_OLDER = 3
@@ -57,6 +60,7 @@ class RunTracker:
         self.run = run
         self.host = HostLog(ct)
         self.view: AttemptView | None = None
+        self.custom: Sequence[CustomRule] = ()  # the rules of the user's own that logs are read for
         # After a cut the rest of attempts that ended meanwhile comes before the newest one's.
         self._older: dict[int, AttemptView] = {}
         self.spec: dict[str, Any] | None = None
@@ -130,7 +134,7 @@ class RunTracker:
             return False
         if self.view is not None:
             self._older[self.view.number] = self.view
-        self.view = AttemptView(number=newest, seen_at=now)
+        self.view = AttemptView(number=newest, seen_at=now, custom=CustomReader(self.custom))
         # That the one before is gone says nothing of this one.
         self.liveness, self.is_synced = NOT_LOOKED, False
         return True
@@ -187,6 +191,7 @@ class RunTracker:
         if not data:
             return Sighting()
         predictions = view.scanner.feed(data, offset)
+        view.custom.feed(data, offset)
         view.log_offset = offset + len(data)
         view.log_grew_at = now
         return Sighting(of=view.number, log=data, log_offset=offset, predictions=predictions)

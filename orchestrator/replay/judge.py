@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.classify import LogScanner, diagnose_pane, title
+from orchestrator.classify import CustomReader, LogScanner, diagnose_pane, title
+from orchestrator.classify.custom import apply_custom
 from orchestrator.classify.match import BY_NAME
 from orchestrator.decide import decide
 from orchestrator.replay.unwrap import Unwrapper
@@ -32,9 +33,10 @@ from orchestrator.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from orchestrator.playbook import Playbook
+    from orchestrator.userrules import CustomRule
 
 _F = FailureClass
 _THEN = datetime(2000, 1, 1, tzinfo=timezone.utc)  # a bare log has no time; budgets of one death need none
@@ -91,7 +93,11 @@ def decision_json(decision: Decision) -> dict[str, Any]:
     """Return a decision as plain data: its kind, the changes of a ladder's rung, and why."""
     changes = [{"set": key, "value": value} for key, value in decision.changes]
     changes += [{"env": name, "value": value} for name, value in decision.env_changes]
-    return {"kind": KINDS[decision.kind], "changes": changes, "reason": decision.reason}
+    changes += [{"do": remedy.kind.value, "value": remedy.text} for remedy in decision.remedies]
+    kind = KINDS[decision.kind]
+    if changes and decision.kind is ActKind.RELAUNCH:  # as is, but for what is put right before it
+        kind = KINDS[ActKind.RELAUNCH_WITH]
+    return {"kind": kind, "rule": decision.rule, "changes": changes, "reason": decision.reason}
 
 
 def judge_log(
@@ -113,11 +119,12 @@ def judge_chunks(
     `exit_status` is the shell's: 128 + n for signal n, and None where it is not known. `width` is the pane's,
     in columns; lines that fill it are joined. Without a playbook the shipped one decides.
     """
-    log = read_log(chunks, width)
+    rules = playbook or shipped_playbook()
+    log = read_log(chunks, width, rules.custom)
     snapshot = _snapshot(log, exit_status)
     record = exit_record(exit_status) if exit_status is not None else None
     diagnosis = _of_a_living_pane(diagnose_pane(log, is_dead=False, exit_record=record), log)
-    return _judgement(diagnosis, snapshot, playbook or shipped_playbook())
+    return _judgement(apply_custom(diagnosis, snapshot), snapshot, rules)
 
 
 def shipped_playbook() -> Playbook:
@@ -127,20 +134,23 @@ def shipped_playbook() -> Playbook:
     return load(shipped())
 
 
-def read_log(chunks: Iterable[bytes], width: int | None) -> LogReading:
-    """Return what a log shows; the offsets are those of what came in."""
-    scanner = LogScanner()
+def read_log(chunks: Iterable[bytes], width: int | None, custom: Sequence[CustomRule] = ()) -> LogReading:
+    """Return what a log shows, also to rules of the user's own; the offsets are those of what came in."""
+    scanner, reader = LogScanner(), CustomReader(custom)
     unwrapper = Unwrapper(width) if width is not None else None
     at, head = 0, b""
     for chunk in chunks:
         head = (head + chunk)[:HEAD_BYTES] if len(head) < HEAD_BYTES else head
         data = unwrapper.feed(chunk) if unwrapper is not None else chunk
         scanner.feed(data, at)
+        reader.feed(data, at)
         at += len(data)
     if unwrapper is None:
-        return replace(scanner.reading(), truncated=_begins_within(head))
-    scanner.feed(unwrapper.end(), at)
-    return replace(_moved(scanner.reading(), unwrapper), truncated=True)  # a pane has no beginning
+        return replace(scanner.reading(), custom=reader.matches(), truncated=_begins_within(head))
+    scanner.feed(last := unwrapper.end(), at)
+    reader.feed(last, at)
+    log = replace(scanner.reading(), custom=reader.matches(), truncated=True)  # a pane has no beginning
+    return _moved(log, unwrapper)
 
 
 def _begins_within(head: bytes) -> bool:
@@ -157,7 +167,8 @@ def _moved(log: LogReading, unwrapper: Unwrapper) -> LogReading:
 
     matches = tuple(replace(match, evidence=move(match.evidence)) for match in log.matches)
     exception = move(log.exception) if log.exception is not None else None
-    return replace(log, matches=matches, exception=exception)
+    custom = tuple(replace(match, evidence=move(match.evidence)) for match in log.custom)
+    return replace(log, matches=matches, exception=exception, custom=custom)
 
 
 def exit_record(status: int) -> ExitRecord:

@@ -74,6 +74,7 @@ class _Player:
         self._playbook = playbook
         self._tracker = RunTracker(recording.run)
         self._tracker.container = "running"
+        self._tracker.custom = playbook.custom
         self._past: list[PastAttempt] = []
         self._diagnosis: Diagnosis | None = None
         self._looked_at: datetime | None = None

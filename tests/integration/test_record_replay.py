@@ -41,7 +41,10 @@ def test_a_run_that_crashed_and_was_brought_back_is_told_again(local):
     assert dead["diagnosis"]["class"] == seen["failure"] == "fx_trace_race"
     assert dead["evidence"][0]["offset"] == seen["evidence"][0]["offset"]
     assert dead["diagnosis"]["fingerprint"] == seen["fingerprint"]
-    assert [each["decision"]["kind"] for each in told if each["kind"] == "decision"] == ["relaunch", "none"]
+    assert [each["decision"]["kind"] for each in told if each["kind"] == "decision"] == [
+        "relaunch_with_changes",
+        "none",
+    ]
     assert again[-1]["diagnosis"]["class"] == "completed"
     assert again[-1]["attempt"] == 2
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli import app
@@ -99,6 +99,7 @@ def test_every_act_has_a_word_and_giving_up_is_none_of_one_log():
     assert "give_up" not in KINDS.values()
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400), st.none() | st.integers(-64, 300), st.none() | st.integers(20, 100))
 def test_any_bytes_get_an_answer(log, status, width):
     found = judge(log, status, width)
@@ -108,6 +109,7 @@ def test_any_bytes_get_an_answer(log, status, width):
     assert 0 <= found["confidence"] <= 1
 
 
+@settings(deadline=None)
 @given(st.integers(1, 70))
 def test_chunks_do_not_matter(size):
     data = STEPS + OOM

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.cli import app
@@ -95,7 +95,7 @@ def test_a_crash_its_relaunch_and_the_end_are_told_in_order(tmp_path):
     assert crash.at == BEGAN + timedelta(seconds=60)
     assert crash.evidence[0].offset == log.index(FX)
     first, last_ = [each for each in told if each.kind == "decision"]
-    assert (first.attempt, first.detail["kind"]) == (1, "relaunch")
+    assert (first.attempt, first.detail["kind"]) == (1, "relaunch_with_changes")
     assert (last_.attempt, last_.detail["kind"]) == (2, "none")
     assert [each.at for each in told] == sorted(each.at for each in told)
 
@@ -114,8 +114,8 @@ def test_the_budget_of_a_run_is_spent_over_its_attempts(tmp_path):
     allowed = shipped_playbook().rules[
         next(f for f in shipped_playbook().rules if f.value == "fx_trace_race")
     ]
-    assert kinds[: allowed.attempts] == ["relaunch"] * allowed.attempts
-    assert "relaunch" not in kinds[allowed.attempts :]
+    assert kinds[: allowed.attempts] == ["relaunch_with_changes"] * allowed.attempts
+    assert "relaunch_with_changes" not in kinds[allowed.attempts :]
 
 
 def test_a_silence_past_the_limit_is_a_hang_and_steady_steps_are_none(tmp_path):
@@ -230,9 +230,9 @@ def test_an_archive_is_unpacked_and_a_hostile_one_refused(tmp_path, capsys):
         archive.add(folder.place, arcname="b32-recording")
     assert app.run(["replay", str(packed), "--json"]) == Exit.OK
     told = json.loads(capsys.readouterr().out)["replays"][0]["told"]
-    assert told[-1]["decision"]["kind"] == "relaunch"
+    assert told[-1]["decision"]["kind"] == "relaunch_with_changes"
     assert app.run(["replay", str(packed)]) == Exit.OK
-    assert "decision: relaunch: " in capsys.readouterr().out
+    assert "decision: relaunch_with_changes: " in capsys.readouterr().out
 
     for bad in ("../out", "/etc/out"):
         hostile = tmp_path / "bad.tar.gz"
@@ -283,6 +283,7 @@ def test_at_a_pace_it_waits_as_long_as_it_happened(tmp_path, monkeypatch):
     assert clock.ticks == pytest.approx(5.0 + 6.0)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(-50, 300), st.integers(-50, 300)), max_size=12), st.integers(0, 250))
 def test_windows_are_in_order_apart_and_hold_what_was_asked(windows, size):
     found = merged(windows, size)

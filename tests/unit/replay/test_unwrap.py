@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.replay.unwrap import MAX_HELD_BYTES, Unwrapper, unwrap
@@ -50,6 +50,7 @@ def test_a_line_without_end_is_passed_on_and_not_kept():
 ROWS = st.lists(st.text(alphabet="ab \u6f22\x1b[3m=", max_size=24).map(str.encode), max_size=12)
 
 
+@settings(deadline=None)
 @given(ROWS, st.integers(4, 12), st.integers(1, 9))
 def test_no_byte_but_line_ends_is_lost_offsets_hold_and_chunks_do_not_matter(rows, width, chunk):
     data = b"\n".join(rows)
