@@ -18,8 +18,15 @@ OOM = (
     "task_memcg=/lxc/200/ns/user.slice,task=python3,pid=31337,uid=100000"
 )
 KILLED = "Memory cgroup out of memory: Killed process 31337 (python3) total-vm:812345kB, anon-rss:1kB"
+# Of an H200 under driver 580.159.04, on which a kernel of ours stored to an address that was not its own.
+REAL_XID_31 = (
+    "NVRM: Xid (PCI:0000:00:06): 31, pid=442, name=python3, channel 0x0000000a, intr 00000000. MMU Fault: "
+    "ENGINE GRAPHICS GPC1 GPCCLIENT_T1_8 faulted @ 0x7f00_00000000. Fault is of type FAULT_PDE "
+    "ACCESS_TYPE_VIRT_WRITE"
+)
 LINES = {
     XID_79: Kind.XID,
+    REAL_XID_31: Kind.XID,
     "NVRM: Xid (PCI:0000:07:00 GPU-I:03): 13, pid=99, name=python3, Graphics SM Warp Exception": Kind.XID,
     "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.": Kind.GPU_GONE,
     "NVRM: GPU at PCI:0000:3b:00: GPU is lost": Kind.GPU_GONE,
@@ -35,6 +42,10 @@ LINES = {
     "nvme nvme0: controller is down; will reset: CSTS=0xffffffff": Kind.DISK,
 }
 QUIET = (
+    "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)",
+    "NVRM: gpuClearFbhubPoisonIntrForBug2924523_GA100: FBHUB Interrupt detected. Clearing it.",
+    "NVRM: Persistence mode is deprecated and will be removed in a future release.",
+    "NVRM: GPU Board Serial Number: 1654024074303",
     "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.133.20",
     "NVRM: GPU at PCI:0000:3b:00: GPU-8f5d1f2a-1111-2222-3333-444455556666",
     "nvidia-uvm: Loaded the UVM driver, major device number 235.",
@@ -120,6 +131,9 @@ def test_an_xid_is_read_with_its_card_its_process_and_what_the_catalogue_asks_fo
     assert seen is not None
     assert (seen.pci, seen.pid, seen.xid.code) == ("0000:3b:00", 2741, 79)
     assert (seen.xid.action, seen.xid.failure) == (Action.REBOOT_HOST, FailureClass.GPU_LOST)
+    real = parse(REAL_XID_31)
+    assert real is not None
+    assert (real.pci, real.pid, real.xid.code, real.xid.blame) == ("0000:00:06", 442, 31, Blame.PROGRAM)
     unknown = parse("NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off")
     assert unknown is not None
     assert unknown.pid is None
