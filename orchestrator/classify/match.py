@@ -56,6 +56,11 @@ def match_line(text: str) -> Signature | None:
     return _by_numbers(found, text) if found is not None else None
 
 
+def matching(text: str) -> list[Signature]:
+    """Return every signature whose pattern is in `text`, in the order of the catalogue."""
+    return [signature for signature in _candidates(text) if signature.pattern.search(text)]
+
+
 def match_exception(text: str, frames: str = "") -> Signature:
     """Return the signature of an exception's text, with the frames of its traceback."""
     if "KeyError: 'custom'" in text and _ANNOTATE_FRAME.search(frames):
@@ -65,6 +70,13 @@ def match_exception(text: str, frames: str = "") -> Signature:
         return DENSE_OOM  # whatever the size: a giant allocation alone is no proof, a small one no disproof
     found = next((s for s in _candidates(text) if s.pattern.search(text)), UNKNOWN_EXCEPTION)
     return _by_numbers(found, text)
+
+
+def match_wrapped(text: str) -> Signature | None:
+    """Return what the name of a worker's exception shows, where its message is not to be seen."""
+    name = text.partition(":")[0]
+    found = (s for s in _candidates(f"{name}: ") if s.pattern.search(f"{name}: "))
+    return next((s for s in found if s.failure is not _F.PYTHON_EXCEPTION), None)
 
 
 def _by_numbers(found: Signature, text: str) -> Signature:

@@ -27,6 +27,7 @@ from orchestrator.cli import (
     reading,
     recording,
     replaying,
+    ruling,
     stacking,
     telling,
     tidying,
@@ -111,6 +112,7 @@ tidying.register(app)
 demo.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(playbooks.app, name="playbook")
+app.add_typer(ruling.app, name="rules")
 app.add_typer(inventory.app, name="inventory")
 
 

@@ -44,7 +44,8 @@ def test_the_verbs_are_these():
     assert {words.removeprefix("dflashctl ") for words in COMMANDS} == {
         "launch", "watch", "status", "ps", "logs", "attach", "stop", "relaunch", "explain", "events", "plot",
         "stacks",
-        "diff", "eval", "export", "replay", "record", "cache list", "cache save", "cache restore", "cache verify",
+        "diff", "eval", "export", "replay", "record",
+        "rules list", "rules show", "rules test", "cache list", "cache save", "cache restore", "cache verify",
         "playbook show", "playbook check", "playbook explain",
         "rm", "prune", "demo", "inventory list", "inventory check", "inventory scan",
     }  # fmt: skip
