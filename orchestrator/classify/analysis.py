@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
-from orchestrator.classify import match
+from orchestrator.classify import lines, match
 from orchestrator.classify.found import WRAPPER, Found, Ledger
-from orchestrator.classify.message import MAX_CONTINUATION, read_on
+from orchestrator.classify.message import MAX_CONTINUATION, alone, read_on
 from orchestrator.classify.rankstate import RankState, Trace
 from orchestrator.classify.text import StepLine, clean, read_step, split_rank
 from orchestrator.types import FailureClass
@@ -20,23 +19,6 @@ if TYPE_CHECKING:
 
 MAX_RANKS = 1024
 MAX_FOREIGN = 200  # lines of others between the frames of one traceback
-
-_HEADER = "Traceback (most recent call last)"
-_CHAINS = ("The above exception was the direct cause", "During handling of the above exception")
-_NOISE = ("Exception ignored in", "--- Logging error ---")
-# A stack that faulthandler prints has no comma after the number: it is a look, not a traceback.
-_FRAME = re.compile(r'^\s+File "[^"]+", line \d+(?:,|$)')
-_EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::(?:\s.*)?)?$")
-_ALONE = re.compile(
-    r"^(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed|LimitHit|Exceeded|Refused|Invalid|Corrupt"
-    r"|NonFinite|Timeout|OutOfResources|Died)"
-    r"(?:: .*|:)?$"
-)
-_PANEL = "\u2502\u2503|"  # the sides of rich's panels
-# What was typed after a shell's prompt is no message.
-_PROMPT = re.compile(r"^(?:\([\w.+-]+\)[ -]?)*\[?[\w.-]+@[\w.-]+[: ][^#$%]{0,200}[#$%] +\S")
-_NO_EXCEPTION = {"INFO", "WARNING", "ERROR", "DEBUG", "NOTE", "SOLUTION", "Epoch", "Step"}
-_LOG_LINE = re.compile(r"^(?:[EWIF]\d{3,4} |\[?\d{4}-\d\d-\d\d|\[[EWIF]\d* |[\w.-]+:\d+:\d+ \[)")
 
 
 class Analysis:
@@ -67,6 +49,8 @@ class Analysis:
             return
         rank_number, body = split_rank(text)
         state = self._state(rank_number)
+        if lines.HEADER not in body:
+            body = state.drop_lead(body)
         if not body or self._feed_traceback(state, rank_number, body, offset):
             return
         if (step := read_step(body)) is not None:
@@ -95,7 +79,7 @@ class Analysis:
     def _open_ends(self) -> Iterator[Found]:
         for number, state in self._ranks.items():
             if state.current is not None:
-                yield state.current
+                yield alone(state.current)
             if state.trace is not None and not state.trace.is_noise and state.trace.lines:
                 frames = "\n".join(state.trace.lines)
                 cut = self._found(state, number, match.match_cut(frames), state.trace.text, state.trace.at)
@@ -110,15 +94,15 @@ class Analysis:
         if self._feed_heading(state, number, body, offset):
             return True
         if state.trace is None:
-            if not _FRAME.match(body):
+            if not lines.FRAME.match(body):
                 return self._feed_exception(state, number, body, offset)
             self._open_trace(state, number, offset)
         trace = state.trace
         if trace is None:
             return False
         # Panels and loggers indent the exception's own line; a frame's source line never looks like one.
-        is_indented = body[0].isspace() or body[0] in _PANEL
-        if is_indented and _ALONE.match(body.strip()) and match.match_line(body) is not None:
+        is_indented = body[0].isspace() or body[0] in lines.PANEL
+        if is_indented and lines.ALONE.match(body.strip()) and match.match_line(body) is not None:
             body, is_indented = body.strip(), False
         if is_indented:
             trace.add(body, offset)
@@ -127,15 +111,16 @@ class Analysis:
 
     def _feed_heading(self, state: RankState, number: int | None, body: str, offset: int) -> bool:
         """Return True if the line announces a traceback, or says how the next one belongs to the last."""
-        if _HEADER in body:
+        if lines.HEADER in body:
             if state.current is not None and state.current.signature.name == WRAPPER:
                 state.is_chained = True
             self._open_trace(state, number, offset)
+            state.learn_lead(body[: body.index(lines.HEADER)])
         elif body.startswith("Exception in thread"):
             state.is_thread = True
-        elif body.startswith(_NOISE):
+        elif body.startswith(lines.NOISE):
             state.is_noise = True
-        elif state.current is not None and body.startswith(_CHAINS):
+        elif state.current is not None and body.startswith(lines.CHAINS):
             state.is_chained = True
             state.continuing = MAX_CONTINUATION
         else:
@@ -152,8 +137,8 @@ class Analysis:
     def _close_trace(
         self, state: RankState, number: int | None, trace: Trace, body: str, offset: int
     ) -> bool:
-        named = _EXCEPTION.match(body)
-        is_name = named is not None and named.group(2) not in _NO_EXCEPTION
+        named = lines.EXCEPTION.match(body)
+        is_name = named is not None and named.group(2) not in lines.NO_EXCEPTION
         if named is None or not is_name or not (named.group(1) or named.group(2)[0].isupper()):
             trace.num_foreign += 1
             if trace.num_foreign > MAX_FOREIGN:
@@ -177,7 +162,7 @@ class Analysis:
         """Take an exception's last line whose frames were not seen, or a line that goes on with a message."""
         if state.continuing > 0 and state.current is not None:
             return self._continue(state, number, state.current, body, offset)
-        if not _ALONE.match(body):
+        if not lines.ALONE.match(body):
             return False
         found = self._found(state, number, match.match_exception(body), body, offset)
         # Without frames it may be a sentence about an error that was survived.
@@ -202,7 +187,7 @@ class Analysis:
 
     def _continue(self, state: RankState, number: int | None, root: Found, body: str, offset: int) -> bool:
         state.continuing -= 1
-        if state.continuing == 0 or _LOG_LINE.match(body) or read_step(body) is not None:
+        if state.continuing == 0 or lines.LOG_LINE.match(body) or read_step(body) is not None:
             self._commit(state)
             self._settle(state, number)
             return False
@@ -231,7 +216,7 @@ class Analysis:
         self, state: RankState, number: int | None, body: str, offset: int, *, is_step: bool
     ) -> None:
         signature = match.match_line(body)
-        if signature is None or ("@" in body and _PROMPT.match(body)):
+        if signature is None or ("@" in body and lines.PROMPT.match(body)):
             return
         if is_step and signature.failure is FailureClass.NAN_LOSS:
             return  # the step's own numbers are counted
@@ -242,7 +227,7 @@ class Analysis:
 
     def _commit(self, state: RankState) -> None:
         if state.current is not None:
-            self._keep(state.current)
+            self._keep(alone(state.current))
         state.current, state.continuing, state.is_chained = None, 0, False
 
     def _settle(self, state: RankState, number: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from orchestrator.classify.found import Found
 
 MAX_FRAME_CHARS = 32_000
+MAX_LEAD = 80
 
 
 @dataclass
@@ -54,6 +56,20 @@ class RankState:
     is_chained: bool = False
     is_thread: bool = False
     is_noise: bool = False
+    lead: re.Pattern[str] | None = None  # of the traceback that is being read
+
+    def learn_lead(self, text: str) -> None:
+        """Take what stood before a traceback's heading (a worker's name, a time) for what leads its lines."""
+        words = text.rstrip()
+        is_lead = bool(words) and len(text) <= MAX_LEAD
+        pattern = re.sub(r"\d+", r"\\d+", re.escape(words)) + f"(?:{text[len(words) :]}|$)"
+        self.lead = re.compile(pattern) if is_lead else None
+
+    def drop_lead(self, body: str) -> str:
+        """Return a line of the traceback that is being read without its lead."""
+        is_reading = self.trace is not None or self.current is not None
+        found = self.lead.match(body) if is_reading and self.lead is not None else None
+        return body[found.end() :] if found is not None else body
 
     @property
     def has_only_steps(self) -> bool:

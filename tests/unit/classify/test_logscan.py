@@ -222,3 +222,30 @@ def test_an_ordinary_log_is_read_fast():
     began = process_time()
     scan(data)
     assert len(data) / (process_time() - began) > 15e6  # 70 MB/s on a core of its own; CI machines are shared
+
+
+@pytest.mark.parametrize(
+    "lead", ["(Worker pid=4711) ", "2026-11-29 12:00:01,123 ", "(VllmWorker rank=1 pid=7) | ", "a-host: "]
+)
+def test_what_stands_before_each_line_of_a_traceback_is_taken_off(lead: str):
+    chained = TRACE + FX + "\nThe above exception was the direct cause of the following exception:\n\n"
+    lines = (chained + TRACE + "RuntimeError: step 3 failed").splitlines()
+    reading = scan("".join(f"{lead}{line}\n" for line in lines))
+    assert [(m.failure, m.evidence.text) for m in roots(reading)] == [
+        (FailureClass.FX_TRACE_RACE, FX.strip())
+    ]
+    assert len(reading.traceback) == 6
+    assert reading.traceback[0].startswith('  File "')
+
+
+def test_a_sentence_before_a_traceback_stands_before_its_first_line_only():
+    said = "step 3 failed: 7 retries: " + TRACE + "KeyError: 'x'\n" + "step 3 failed: 8 retries: gone\n"
+    reading = scan(said)
+    assert [m.evidence.text for m in roots(reading)] == ["KeyError: 'x'"]
+
+
+def test_a_lead_is_taken_off_while_its_traceback_is_read_and_no_longer():
+    lead = "(Worker pid=4711) "
+    trace = "".join(f"{lead}{line}\n" for line in (TRACE + "KeyError: 'x'").splitlines())
+    reading = scan(trace + steps(1, 3) + f"{lead}MyError: a word in passing\n")
+    assert roots(reading) == []

@@ -1,4 +1,4 @@
-"""What a scan holds is bounded by ranks and signatures, never by the log. By counts and sizes, not by clocks."""
+"""What a scan holds is bounded by ranks and signatures, never by the log: counts and sizes, not clocks."""
 
 from __future__ import annotations
 
