@@ -151,7 +151,10 @@ def _print(found: Judgement) -> None:
     if shown is not None:
         where = f" byte {shown.offset}" if shown.offset is not None else ""
         rank = f", rank {shown.rank}" if shown.rank is not None else ""
-        out.print(f"  {shown.role.value} ({shown.source}{where}{rank}): {plain(shown.text)}", markup=False)
+        out.print(
+            f"  {shown.role.value} ({shown.source}{where}{rank}): {plain(body['evidence']['line'])}",
+            markup=False,
+        )
     if body["also"]:
         out.print(f"  it may also be: {', '.join(body['also'])}", markup=False)
     decision = body["decision"]

@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, counted, load_playbook, print_json
 from orchestrator.errors import NotFound
+from orchestrator.masking import Masker
 from orchestrator.terminal import one_line, plain
 from orchestrator.types import CUSTOM, FailureClass
 
@@ -113,9 +114,9 @@ def match_lines(
         return
     out = SETTINGS.out
     for hit in collector.hits:
-        rank = f" rank {hit.rank}" if hit.rank is not None else ""
-        out.print(f"line {hit.number} byte {hit.offset}{rank}: {one_line(hit.text, 160)}", markup=False)
-        for rule in _hit_json(hit)["rules"]:
+        rank, body = f" rank {hit.rank}" if hit.rank is not None else "", _hit_json(hit)
+        out.print(f"line {hit.number} byte {hit.offset}{rank}: {one_line(body['text'], 160)}", markup=False)
+        for rule in body["rules"]:
             out.print(f"    {_rule_text(rule)}", markup=False)
     if collector.num_hits > len(collector.hits):
         out.print(
@@ -214,7 +215,8 @@ def _hit_json(hit: LineHit) -> dict[str, Any]:
         }
         for each in hit.rules
     ]
-    return {"line": hit.number, "offset": hit.offset, "rank": hit.rank, "text": hit.text, "rules": rules}
+    text = Masker().text(hit.text)
+    return {"line": hit.number, "offset": hit.offset, "rank": hit.rank, "text": text, "rules": rules}
 
 
 def _rule_text(rule: dict[str, Any]) -> str:

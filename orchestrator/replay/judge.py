@@ -13,6 +13,7 @@ from orchestrator.classify import CustomReader, LogScanner, diagnose_pane, title
 from orchestrator.classify.custom import apply_custom
 from orchestrator.classify.match import BY_NAME
 from orchestrator.decide import decide
+from orchestrator.masking import Masker
 from orchestrator.replay.unwrap import Unwrapper
 from orchestrator.types import (
     Absent,
@@ -44,6 +45,7 @@ _TRANSPORT = (_F.SSH_ERROR, _F.PCT_ERROR, _F.TMUX_ERROR, _F.SESSION_LOST)
 _QUIET_STATES = (RunState.HEALTHY, RunState.FINISHED)
 _SIGNALS = frozenset(range(1, 65))
 _LAST_SHELL_CODE = 192  # 128 + 64; above it a code is the program's own, 255 most often ssh's
+_RELAUNCHES = (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
 _UNDECIDED = (_F.UNKNOWN, _F.TORCHRUN_WRAPPER)
 HEAD_BYTES = 4096
 MAX_ALSO = 4
@@ -69,14 +71,14 @@ class Judgement:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data, in the form that `replay --log --json` prints."""
-        shown = self.evidence
+        shown, masker = self.evidence, Masker()
         return {
             "state": self.diagnosis.state.value,
             "class": self.failure.value,
             "role": shown.role.value if shown is not None else None,
             "confidence": round(self.diagnosis.confidence, 3),
             "evidence": {
-                "line": shown.text if shown is not None else None,
+                "line": masker.text(shown.text) if shown is not None else None,
                 "offset": shown.offset if shown is not None else None,
                 "rank": shown.rank if shown is not None else None,
                 "source": shown.source if shown is not None else None,
@@ -84,8 +86,8 @@ class Judgement:
             "also": [failure.value for failure in self.also],
             "decision": decision_json(self.decision),
             "title": title(self.failure),
-            "summary": self.diagnosis.summary,
-            "fingerprint": self.diagnosis.fingerprint,
+            "summary": masker.text(self.diagnosis.summary),
+            "fingerprint": masker.text(self.diagnosis.fingerprint) if self.diagnosis.fingerprint else None,
         }
 
 
@@ -227,13 +229,23 @@ def _judgement(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> 
 
 
 def _decision(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> Decision:
+    """Return what the playbook does, as far as one log alone may say so."""
     decision = decide(diagnosis, playbook, History(), snapshot, snapshot.now, 0.0)
-    is_open = diagnosis.failure in (None, *_UNDECIDED) and diagnosis.state is RunState.DEAD
-    if not is_open or not snapshot.log.truncated:
+    is_dead = diagnosis.state is RunState.DEAD
+    if is_dead and snapshot.log.truncated and diagnosis.failure in (None, *_UNDECIDED):
+        # The lines above these would say what it was; nothing is done before they are read.
+        kind = ActKind.NONE if diagnosis.failure is _F.TORCHRUN_WRAPPER else ActKind.CALL
+        return Decision(kind=kind, reason="these lines do not say what happened first; read more of the log")
+    if is_dead and diagnosis.failure is _F.PYTHON_EXCEPTION and decision.kind in _RELAUNCHES:
+        reason = (
+            "an error of the program that no rule knows; whether it comes again at once one log cannot say"
+        )
+        return Decision(kind=ActKind.CALL, reason=reason, rule=decision.rule)
+    if diagnosis.state is not RunState.UNSUPERVISED or diagnosis.failure in (None, _F.HEALTHY):
         return decision
-    # The lines above these would say what it was; nothing is done before they are read.
-    kind = ActKind.NONE if diagnosis.failure is _F.TORCHRUN_WRAPPER else ActKind.CALL
-    return Decision(kind=kind, reason="these lines do not say what happened first; read more of the log")
+    rule = playbook.rule_of(diagnosis)
+    kind = ActKind.CALL if rule.act is ActKind.CALL else ActKind.WAIT
+    return Decision(kind=kind, reason=f"it may still live. {rule.why}", rule=rule.key)
 
 
 def _first_warning(log: LogReading) -> Evidence | None:
@@ -254,5 +266,5 @@ def _also(diagnosis: Diagnosis, log: LogReading, failure: FailureClass) -> tuple
         if not m.handled and m.evidence.role in (Role.ROOT, Role.PREDICTION) and not (m.weak and is_sure)
     )
     told = (kind for each in diagnosis.evidence if (kind := _class_of(each)) is not None)
-    found = dict.fromkeys(each for each in (*told, *open_roots) if each is not failure)
+    found = dict.fromkeys(each for each in (*diagnosis.also, *told, *open_roots) if each is not failure)
     return tuple(found)[:MAX_ALSO]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,12 @@ from orchestrator.errors import Exit
 from orchestrator.playbook import parse
 from orchestrator.replay.linehits import MAX_LINE_BYTES, LineReader
 from orchestrator.types import FailureClass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Say = Callable[..., str]
 
 BOOK = """\
 extends: default
@@ -35,7 +42,7 @@ done
 
 
 @pytest.fixture
-def say(tmp_path, monkeypatch, capsys):
+def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
     (tmp_path / "my.yaml").write_text(BOOK)
     (tmp_path / "train.log").write_text(LOG, newline="")
     monkeypatch.chdir(tmp_path)

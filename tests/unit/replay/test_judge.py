@@ -155,3 +155,24 @@ def test_a_log_seen_from_its_beginning_is_surer_than_a_pane_of_it():
     assert judge(STEPS + OOM, 1)["confidence"] > judge(STEPS + OOM, 1, width=200)["confidence"]
     inner = OOM.split(b"\n", 1)[1]
     assert judge(inner, 1)["confidence"] <= 0.7
+
+
+def test_a_token_in_the_line_that_proves_it_is_masked():
+    token = "hf_" + "AbCdEfGhIj" * 3
+    found = judge(f"ValueError: cannot use {token}\n".encode(), 1)
+    assert token not in json.dumps(found)
+    assert found["evidence"]["line"].startswith("ValueError: cannot use hf_")
+
+
+def test_an_exception_that_no_rule_knows_calls_a_person_even_after_steps():
+    log = STEPS + b'Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: seven\n'
+    assert (judge(log, 1)["class"], judge(log, 1)["decision"]["kind"]) == (
+        "python_exception",
+        "call_a_person",
+    )
+
+
+def test_a_loss_that_is_lost_in_a_living_pane_calls_and_is_no_relaunch():
+    log = STEPS + b"".join(b"step %d | loss nan | lr 1e-4\n" % n for n in range(30, 40))
+    found = judge(log)
+    assert (found["class"], found["decision"]["kind"]) == ("nan_loss", "call_a_person")
