@@ -29,6 +29,7 @@ from orchestrator.types import Present, RunState
 
 if TYPE_CHECKING:
     from orchestrator.connection import ShellOptions
+    from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.site import Site
 
@@ -63,10 +64,14 @@ def watch_rows(
 
     # Runs at one target share its connection and its stream.
     sites: dict[str, Site] = {}
+    books: dict[Path | str | None, Playbook] = {}
     watched = []
     for row in rows:
         site = sites.setdefault(row.target_key, site_of(row, options_))
-        watched.append(Watched(row, site, load_playbook(playbook or row.playbook), host=site))
+        book = playbook or row.playbook
+        if book not in books:
+            books[book] = load_playbook(book)
+        watched.append(Watched(row, site, books[book], host=site))
     many = len(rows) > 1
     console = SETTINGS.out
     if as_json:

@@ -49,6 +49,7 @@ class Database:
         self.path = path
         self._busy_timeout_s = busy_timeout_s
         self._lock = threading.Lock()  # our own threads queue here instead of polling SQLite's lock
+        self._open = threading.local()  # the session of a `together` of this thread
         with told(path):
             _create(path)
             self._engine = self._make_engine()
@@ -80,6 +81,12 @@ class Database:
         Raises:
             RecordError: Nothing was written.
         """
+        shared: Session | None = getattr(self._open, "session", None)
+        if shared is not None:
+            with told(self.path):
+                done = work(shared)
+                shared.flush()
+                return done
 
         def once() -> T:
             with Session(self._writer, expire_on_commit=False) as session, session.begin():
@@ -87,6 +94,23 @@ class Database:
 
         with self._lock:
             return self._retried(once)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make one transaction of the writes of this thread inside; they are on disk at its end, or none is.
+
+        Raises:
+            RecordError: Nothing was written.
+        """
+        with self._lock, Session(self._writer, expire_on_commit=False) as session:
+            self._retried(session.connection)  # takes the write lock: from here on nobody is waited for
+            self._open.session = session
+            try:
+                yield
+                with told(self.path):
+                    session.commit()
+            finally:
+                self._open.session = None
 
     def close(self) -> None:
         """Close every connection."""

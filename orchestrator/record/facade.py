@@ -22,6 +22,7 @@ from orchestrator.types import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
     from types import TracebackType
@@ -51,6 +52,10 @@ class Record:
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""
         self._database.close()
+
+    def together(self) -> AbstractContextManager[None]:
+        """Write what this thread writes inside in one transaction; reads inside do not see it yet."""
+        return self._database.together()
 
     def __enter__(self) -> Self:
         return self

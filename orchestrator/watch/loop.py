@@ -202,7 +202,10 @@ class Watcher:
 
     def _turn_run(self, run: RunWatch) -> None:
         with self._guarded(run, "a turn failed", is_deafening=False):
-            decision = run.turn(self._clock.now())
+            now = self._clock.now()
+            if not run.needs_turn(now):
+                return
+            decision = run.turn(now)
             if run.wants_stacks:
                 self.acts.look_into(run)
             elif decision is not None and self._clock.monotonic() >= self._faulty_until.get(run.row.id, 0.0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import diagnose
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 REREAD_BYTES = 64 << 20
 KERNEL_WAIT_S = 0.7
+CALM_TURN_S = 0.5  # of a run that lives and says nothing but steps
 
 _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
 _LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
@@ -45,6 +47,8 @@ _KERNEL_KNOWS = frozenset(
         *(FailureClass.CUDA_ILLEGAL_ACCESS, FailureClass.TORCHRUN_WRAPPER, FailureClass.UNKNOWN),
     }
 )
+# What brings no news of life or death; a turn for each of them would be most of the work of a large watch.
+_CALM_WORDS = frozenset({"log", "metrics", "gpu", "disk", "pong"})
 _FINAL_EXIT = {RunState.FINISHED: Exit.OK, RunState.STOPPED: Exit.NOT_RUNNING}
 
 
@@ -100,6 +104,9 @@ class RunWatch:
         self._kept: _Kept | None = None
         self._dead_since: datetime | None = None
         self._is_deaf = False
+        self._is_touched = True  # something came that the next turn must look at
+        self._turned_at: datetime | None = None
+        self._heeded_at: datetime | None = None
         self._has_origin = False  # who began the newest attempt is on record
 
     # -- taking in
@@ -121,6 +128,7 @@ class RunWatch:
         self._is_deaf = self._is_deaf and message["type"] != "hello"
         if self._is_deaf:
             return
+        self._is_touched = self._is_touched or message["type"] not in _CALM_WORDS
         self.host_teller.begin(now)
         sighting = self.tracker.apply(message, now)
         if sighting.attempt is not None:
@@ -149,17 +157,20 @@ class RunWatch:
 
     def lost(self, code: str, reason: str, now: datetime) -> None:
         """The stream broke."""
+        self._is_touched = True
         self.tracker.lost(reason)
         self.teller.lost(code, reason, now, was_seen=self.tracker.view is not None)
 
     def container(self, state: str | None) -> None:
         """The host said what the container is doing, `frozen:backup` where a lock tells why."""
+        self._is_touched = True
         is_frozen = state is not None and state.startswith("frozen")
         self.tracker.container = "frozen" if is_frozen else state
         self.tracker.container_lock = state.partition(":")[2] or None if state is not None else None
 
     def host(self, event: KernelEvent, now: datetime) -> None:
         """The host's kernel said something; it is told if it is about this run, and new."""
+        self._is_touched = True
         kept = self.tracker.host.add(event, self.tracker.own_gpus)
         if kept is not None:
             self.host_teller.tell(kept, now, self.tracker.clock_skew_s)
@@ -200,8 +211,9 @@ class RunWatch:
     def _note_origin(self) -> None:
         attempt, spec = self.teller.attempt, self.tracker.spec or {}
         if attempt is not None and not self._has_origin and spec.get("attempt") == attempt:
-            save_origin(self._record, self.row.id, attempt, spec)
-            self._record.save_attempt(self.row.id, attempt, spec=spec)
+            with self._record.together():
+                save_origin(self._record, self.row.id, attempt, spec)
+                self._record.save_attempt(self.row.id, attempt, spec=spec)
             self._has_origin = True
 
     def _tell(self, sighting: Sighting, now: datetime) -> None:
@@ -225,12 +237,29 @@ class RunWatch:
 
     # -- one turn
 
+    def needs_turn(self, now: datetime) -> bool:
+        """Whether there is anything to conclude: a calm run gets its turn every CALM_TURN_S."""
+        turned_s = abs((now - self._turned_at).total_seconds()) if self._turned_at is not None else None
+        if not self._is_touched and self._is_calm and turned_s is not None and turned_s < CALM_TURN_S:
+            return False
+        self._is_touched, self._turned_at = False, now
+        return True
+
+    @property
+    def _is_calm(self) -> bool:
+        """Nothing is due, and nothing is waited for."""
+        state = self.diagnosis.state if self.diagnosis is not None else None
+        is_open = state in (None, RunState.HUNG) or (state is RunState.DEAD and self.ended is None)
+        has_act = self.decision is not None and self.acting
+        return not (is_open or has_act or self.busy or self._dead_since is not None)
+
     def turn(self, now: datetime) -> Decision | None:
         """Diagnose and decide; return the decision if it is an act that is due now.
 
         Raises:
             RecordError: The record cannot be written.
         """
+        self._heed_clock(now)
         snapshot = self.tracker.snapshot(now)
         if self.busy:
             return None
@@ -252,6 +281,17 @@ class RunWatch:
         if decision is None or not self.acting or decision.kind not in RELAUNCHES:
             return None
         return decision if decision.not_before is None or decision.not_before <= now else None
+
+    def _heed_clock(self, now: datetime) -> None:
+        """A clock that was set back holds nothing up: what waits for an instant waits as long as before."""
+        back = self._heeded_at - now if self._heeded_at is not None else timedelta(0)
+        self._heeded_at = now
+        decision = self.decision
+        if back <= timedelta(0) or decision is None or decision.not_before is None:
+            return
+        self.decision = replace(decision, not_before=decision.not_before - back)
+        if self._kept is not None:
+            self._kept = replace(self._kept, decision=self.decision)
 
     @property
     def wants_stacks(self) -> bool:
@@ -289,11 +329,14 @@ class RunWatch:
         if before is not None and (before.state, before.failure, before.fingerprint) == key:
             return False
         old = before.state if before else None
-        self._record.transition(self.row.id, snapshot.attempt, old, diagnosis.state, diagnosis.summary, now)
-        if diagnosis.state in _ENDED or diagnosis.state is RunState.HUNG:
-            save_end(self._record, self.row.id, self.tracker, diagnosis, snapshot)
-        if diagnosis.state not in _UNTOLD:
-            self._record.diagnosis(self.row.id, snapshot.attempt, diagnosis, now)
+        with self._record.together():
+            self._record.transition(
+                self.row.id, snapshot.attempt, old, diagnosis.state, diagnosis.summary, now
+            )
+            if diagnosis.state in _ENDED or diagnosis.state is RunState.HUNG:
+                save_end(self._record, self.row.id, self.tracker, diagnosis, snapshot)
+            if diagnosis.state not in _UNTOLD:
+                self._record.diagnosis(self.row.id, snapshot.attempt, diagnosis, now)
         self.teller.diagnosis(diagnosis, now, self.tracker.looked_at)
         if diagnosis.state in _LIVING:
             self._kept = None
