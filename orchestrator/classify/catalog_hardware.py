@@ -55,7 +55,7 @@ CUDA: tuple[Signature, ...] = (
         "cuda_assert",
         _F.CUDA_DEVICE_ASSERT,
         ("assert", "cudaerrorassert"),
-        r"device-side assert|cudaErrorAssert\b|\bthread: \[\d+,\d+,\d+\],? Assertion"
+        r"device-side assert(?!ion)|cudaErrorAssert\b|\bthread: \[\d+,\d+,\d+\],? Assertion"
         r"|: Assertion [`'].+ failed\.? *$"
         r"|Assertion `[^`']+` failed",
         "Loss.cu:250: nll_loss: block: [0,0,0], thread: [5,0,0] Assertion `t >= 0 && t < n_classes` failed.",

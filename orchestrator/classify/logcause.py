@@ -21,8 +21,12 @@ _LAST = ("cuda_check_frames", "died_of_signal", "loader_exited", "traceback_cut"
 _SURE, _LIKELY, _FAINT = 0.95, 0.7, 0.4
 MAX_PROOFS = 6
 CUT_ATTENTION = (
-    "a crash in the model's attention; the exception line is cut off; "
+    "a crash in the draft model's attention; the exception line is cut off; "
     "likely fx_trace_race or an attention OOM"
+)
+_CUT_DENSE = (
+    "a crash in the dense path of attention, which no compiled run enters; the exception line is cut off; "
+    "likely an attention OOM"
 )
 _CUT = "a crash whose exception line is cut off"
 
@@ -73,6 +77,9 @@ def _from_weak(found: LogMatch, log: LogReading) -> Cause:
         also = (_F.COMPILE_ERROR, _F.FX_TRACE_RACE)
         cut = replace(_cause(found, _FAINT), failure=_F.RECOMPILE_LIMIT, also=also)
         return replace(cut, words="a crash where a call is compiled anew; the exception line is cut off")
+    if "dense" in found.hints:
+        cut = replace(_cause(found, _FAINT), failure=_F.OOM_DENSE_FALLBACK, words=_CUT_DENSE)
+        return replace(cut, also=(_F.OOM_CUDA, _F.FX_TRACE_RACE), mark="dense attention, cut off")
     if "attention" in found.hints:
         cut = replace(_cause(found, _FAINT), failure=_F.FX_TRACE_RACE, words=CUT_ATTENTION)
         return replace(cut, also=(_F.OOM_DENSE_FALLBACK, _F.OOM_CUDA), mark="attention, cut off")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import match
+from orchestrator.classify.found import WRAPPER
 from orchestrator.types import Role
 
 if TYPE_CHECKING:
@@ -30,6 +32,14 @@ def read_on(root: Found, body: str, offset: int) -> bool:
     elif root.signature.name == "cuda_oom" and match.is_fragmented(" ".join(root.lines[-MAX_CONTINUATION:])):
         root.signature = match.FRAGMENTED_OOM
     return True
+
+
+def alone(root: Found) -> Found:
+    """Return an exception as it is kept: of one whose wrapped traceback never came, its name says all."""
+    if root.signature.name != WRAPPER:
+        return root
+    inner = match.match_wrapped(root.text)
+    return replace(root, signature=inner, weak=True) if inner is not None else root
 
 
 def _is_unknown(root: Found) -> bool:

@@ -245,7 +245,7 @@ def test_a_sentence_before_a_traceback_stands_before_its_first_line_only():
 
 
 def test_a_lead_is_taken_off_while_its_traceback_is_read_and_no_longer():
-    lead = "(Worker pid=4711) "
+    lead = "a-host: "
     trace = "".join(f"{lead}{line}\n" for line in (TRACE + "KeyError: 'x'").splitlines())
     reading = scan(trace + steps(1, 3) + f"{lead}MyError: a word in passing\n")
     assert roots(reading) == []
