@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.watch import runwatch
+from orchestrator.classify import diagnose
 from tests.builders import attempt_message, heartbeat_json, run_message
 from tests.unit.watch.bench import HELLO, NO_DRIVER, Bench, exit_json
 
@@ -15,13 +15,12 @@ from tests.unit.watch.bench import HELLO, NO_DRIVER, Bench, exit_json
 def turns(monkeypatch):
     """The instants of full turns."""
     seen = []
-    diagnose = runwatch.diagnose
 
     def counted(snapshot, limits):
         seen.append(snapshot.now)
         return diagnose(snapshot, limits)
 
-    monkeypatch.setattr(runwatch, "diagnose", counted)
+    monkeypatch.setattr("orchestrator.watch.runwatch.diagnose", counted)
     return seen
 
 
