@@ -35,6 +35,7 @@ _EXIT_OF_STATE = {
     RunState.BLIND: Exit.UNREACHABLE,
     RunState.CONTAINER_STOPPED: Exit.NOT_READY,
 }
+_ALIVE = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.HUNG})
 _COLOURS = {RunState.HEALTHY: "green", RunState.FINISHED: "green", RunState.DEAD: "red", RunState.HUNG: "red"}
 
 
@@ -115,7 +116,26 @@ def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) 
         "gpus": [gpu_text(gpu) for gpu in gpus_of([tracker])] if tracker else [],
         "gpu_problem": tracker.gpus.reason if tracker and isinstance(tracker.gpus, Blind) else None,
         "result": view.result.value if view and isinstance(view.result, Present) else None,
+        "log_bytes": view.log_offset if view else None,
+        "disk_free_bytes": tracker.disk_free_bytes if tracker else None,
+        "log_forecast": _log_forecast(tracker, diagnosis) if tracker else None,
     }
+
+
+def _log_forecast(tracker: RunTracker, diagnosis: Diagnosis) -> dict[str, Any] | None:
+    """Return when the disk is full of the log, by the attempt's whole time; None if that is no danger."""
+    from orchestrator.classify.growth import average
+
+    now = SETTINGS.clock.now()
+    snapshot = tracker.snapshot(now) if diagnosis.state in _ALIVE else None
+    if snapshot is None or snapshot.started_at is None or tracker.disk_free_bytes is None:
+        return None
+    age_s = (now - snapshot.started_at).total_seconds() + tracker.clock_skew_s
+    found = average(tracker.view.log_offset if tracker.view else 0, age_s, tracker.disk_free_bytes)
+    if found is None:
+        return None
+    per_hour = round(found.bytes_per_s * 3600)
+    return {"bytes_per_hour": per_hour, "full_in_s": round(found.full_in_s), "text": found.summary}
 
 
 def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | None) -> None:
@@ -138,6 +158,8 @@ def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | No
         out.print(f"  {gpu}", markup=False)
     if body["gpu_problem"]:
         out.print(f"  GPUs: {plain(body['gpu_problem'])}", markup=False)
+    if body["log_forecast"]:
+        out.print(f"  [yellow]{body['log_forecast']['text']}[/]")
     for item in diagnosis.evidence[:5]:
         where = f" byte {item.offset}" if item.offset is not None else ""
         out.print(f"  evidence ({item.source}{where}): {plain(item.text)}", markup=False)

@@ -29,8 +29,8 @@ class Liveness:
         """The lock is free and no process of the run is left."""
         return not self.lock_held and not self.pids
 
-    def fields(self, *, session: bool) -> dict[str, Any]:
-        """As the `run` line has it."""
+    def fields(self, *, session: bool | None) -> dict[str, Any]:
+        """As the `run` line has it; `session` None: tmux could not be asked."""
         return {
             "lock_held": self.lock_held,
             "pids": list(self.pids[:MAX_PIDS]),

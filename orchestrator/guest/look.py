@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.guest import asked, files, gpu, paths, processes, session
+from orchestrator.guest import asked, disk, files, gpu, paths, processes, session
 from orchestrator.guest.runfeed import RunFeed
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
             continue
         if not feed.has_more or all(each.log_offset >= size for each in feed.feeds[:1]):
             break
+    logs = {place.name: place.attempt(newest[0]) / "log"} if newest else {}
+    reading = disk.fields(place.state, logs)
+    if reading is not None:
+        link.send("disk", reading)
     if request.get("gpus"):
         link.send("gpu", gpu.once())
     link.send("end", {"run": place.name, "attempt": newest[0] if newest else None, "size": size})

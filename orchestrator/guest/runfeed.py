@@ -160,7 +160,9 @@ class RunFeed:
         if not self._is_alive_known or self.wants_scan:
             return
         spec = self._files.get("spec")
-        alive: dict[str, Any] | None = self._alive.fields(session=bool(tags and str(self.run.path) in tags))
+        alive: dict[str, Any] | None = self._alive.fields(
+            session=None if tags is None else str(self.run.path) in tags
+        )
         if self._alive.is_gone and not is_settled:
             alive = self._sent.get("alive")
         elif self._alive.is_gone and alive != self._sent.get("alive"):

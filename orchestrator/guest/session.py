@@ -26,6 +26,7 @@ HISTORY_LINES = "200000"
 TAG = "@dflashctl_run_dir"
 ENDING = "server exited unexpectedly"
 QUERY_LIMIT_S = 2.0
+NO_SERVER = ("no server running", "No such file or directory", "Connection refused", "no sessions")
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def kill(run: str, run_dir: Path) -> None:
 
 
 def tags() -> set[str] | None:
-    """The run directories that have a session; None if tmux did not answer in time.
+    """The run directories that have a session; None if tmux could not be asked, which proves nothing.
 
     By subprocess, not libtmux: a stuck tmux server must not stick the watch.
     """
@@ -94,9 +95,9 @@ def tags() -> set[str] | None:
             command, capture_output=True, text=True, errors="replace", timeout=QUERY_LIMIT_S,
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    except FileNotFoundError:
-        return set()
     except (OSError, subprocess.TimeoutExpired):
+        return None
+    if answer.returncode != 0 and not any(words in answer.stderr for words in NO_SERVER):
         return None
     return set(answer.stdout.splitlines())
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import asked, clock, files, hello, link, paths, processes, session
+from orchestrator.guest import asked, clock, disk, files, hello, link, paths, processes, session
 from orchestrator.guest.gpu import GpuFeed
 from orchestrator.guest.refusal import Refusal
 from orchestrator.guest.runfeed import RunFeed
@@ -27,7 +26,11 @@ SCAN_EVERY_S = 1.0
 SCAN_SHARE = 0.005
 TAGS_EVERY_S = 5.0
 DISK_EVERY_S = 5.0
+# A forecast wants some sizes before the disk is full, whatever its size and however fast the log grows.
+DISK_TOLD_S = 60.0
 DISK_STEP_BYTES = 64 << 20
+DISK_LEAST_BYTES = 1 << 20
+DISK_STEP_SHARE = 100
 
 
 @dataclass
@@ -40,10 +43,11 @@ class Watch:
     gpus: GpuFeed | None
     runs: dict[str, RunFeed] = field(default_factory=dict)
     heard_at: float = 0.0
-    _tags: set[str] = field(default_factory=set)
+    _tags: set[str] | None = None  # None: tmux could not be asked yet
     _tags_due: float = 0.0
     _scan_due: float = 0.0
     _disk_due: float = 0.0
+    _disk_told_at: float = 0.0
     _disk: dict[str, Any] = field(default_factory=dict)
     _runs_stamp: files.Stamp | None = None
 
@@ -132,7 +136,7 @@ class Watch:
         if not is_due and not any(feed.wants_scan for feed in self.runs.values()):
             return None
         if now >= self._tags_due or any(feed.wants_scan for feed in self.runs.values()):
-            tags = session.tags() if shutil.which("tmux") else set()
+            tags = session.tags()
             self._tags = self._tags if tags is None else tags
             self._tags_due = now + TAGS_EVERY_S
         begin = clock.ticking()
@@ -141,20 +145,22 @@ class Watch:
         return table
 
     def _send_disk(self) -> None:
-        if clock.ticking() < self._disk_due:
+        now = clock.ticking()
+        if now < self._disk_due:
             return
-        self._disk_due = clock.ticking() + DISK_EVERY_S
-        try:
-            usage = shutil.disk_usage(self.state)
-        except OSError:
+        self._disk_due = now + DISK_EVERY_S
+        logs = {name: feed.run.attempt(n) / "log" for name, feed in self.runs.items() if (n := feed.newest)}
+        fields = disk.fields(self.state, logs)
+        if fields is None or fields == self._disk:
             return
-        sizes = [
-            files.size_of(feed.run.attempt(n) / "log") for feed in self.runs.values() if (n := feed.newest)
-        ]
-        fields = {"free_bytes": usage.free, "total_bytes": usage.total, "log_bytes": sum(sizes)}
-        if not self._disk or any(abs(fields[k] - self._disk[k]) >= DISK_STEP_BYTES for k in fields):
-            self._disk = fields
+        if self._has_moved(fields) or now >= self._disk_told_at + DISK_TOLD_S:
+            self._disk, self._disk_told_at = fields, now
             self.link.send("disk", fields)
+
+    def _has_moved(self, fields: dict[str, Any]) -> bool:
+        step = min(DISK_STEP_BYTES, max(DISK_LEAST_BYTES, fields["free_bytes"] // DISK_STEP_SHARE))
+        numbers = ("free_bytes", "total_bytes", "log_bytes")
+        return not self._disk or any(abs(fields[key] - self._disk[key]) >= step for key in numbers)
 
 
 def run(verb: str, request: wire.Message, link: Link) -> None:

@@ -93,7 +93,7 @@ def liveness(value: Mapping[str, Any]) -> Liveness:
         lock_held=bool(value["lock_held"]),
         pids=tuple(int(pid) for pid in value["pids"]),
         supervisor=bool(value["supervisor"]),
-        session=bool(value["session"]),
+        session=value["session"] is not False,  # null: tmux could not be asked, which proves nothing
     )
 
 

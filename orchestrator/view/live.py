@@ -118,6 +118,8 @@ class LiveSink:
             cells.append(f"  blind: {plain(tracker.liveness.reason)}", style="yellow")
         elif age is not None and age > 10:
             cells.append(f"  last look {age:.0f} s ago", style="yellow")
+        if (forecast := run.notices.forecast) is not None:
+            cells.append(f"  {forecast.short}", style="yellow")
         return Group(table, cells)
 
     @staticmethod

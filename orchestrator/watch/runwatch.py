@@ -18,6 +18,7 @@ from orchestrator.types import ActKind, Decision, Diagnosis, FailureClass, Prese
 from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.hosttelling import HostTeller
+from orchestrator.watch.noticing import Notices
 from orchestrator.watch.patience import Patience
 from orchestrator.watch.patterns import Patterns
 from orchestrator.watch.telling import RELAUNCHES, Teller, evidence_json
@@ -87,6 +88,7 @@ class RunWatch:
         self.playbook = playbook
         self.tracker = RunTracker(row.name, row.target.get("ct"))
         self.teller = Teller(row, record, sink)
+        self.notices = Notices(row, record, self.teller)
         self.host_teller = HostTeller(self.teller)
         self.hears_kernel = False
         self.patterns = Patterns(row, record, self.teller, playbook)
@@ -149,6 +151,7 @@ class RunWatch:
         attempt = self.teller.attempt
         if message["type"] == "gpu" and attempt is not None and isinstance(self.tracker.gpus, Present):
             self._samples.gpus(self.row.id, attempt, self.tracker.gpus.value, now)
+        self.notices.take(message, self.tracker, self.diagnosis.state if self.diagnosis else None, now)
 
     def deafen(self, reason: str, now: datetime) -> None:
         """What came makes no sense, so what follows it proves nothing: blind until the stream begins anew."""

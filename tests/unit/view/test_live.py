@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from orchestrator.classify.growth import Forecast
 from orchestrator.clock import SystemClock
 from orchestrator.types import Blind, Diagnosis, Gpu, Present, RunState
 from orchestrator.view.live import LiveSink, gpus_of
@@ -27,7 +28,12 @@ EIGHT = tuple(
 )
 
 
-def a_run(name: str = "a", target: str = "pve/200", gpus: list[int] | None = None) -> Any:
+def a_run(
+    name: str = "a",
+    target: str = "pve/200",
+    gpus: list[int] | None = None,
+    forecast: Forecast | None = None,
+) -> Any:
     """As much of a run's watch as is drawn."""
     return SimpleNamespace(
         row=SimpleNamespace(name=name, target_key=target),
@@ -36,6 +42,7 @@ def a_run(name: str = "a", target: str = "pve/200", gpus: list[int] | None = Non
         ),
         diagnosis=Diagnosis(state=RunState.HEALTHY, failure=None, summary="alive"),
         decision=None,
+        notices=SimpleNamespace(forecast=forecast),
     )
 
 
@@ -57,6 +64,12 @@ def test_the_last_frame_shows_the_end_though_one_was_drawn_a_moment_before():
         live.refresh()
         assert "finished" not in out.getvalue(), "not yet due"
     assert "finished" in out.getvalue().rpartition("healthy")[2]
+
+
+def test_a_log_that_fills_the_disk_stays_in_sight():
+    forecast = Forecast(bytes_per_s=1.2e9 / 3600, free_bytes=3_600_000_000, watched_s=600)
+    assert any("log +1.2 GB/h, disk full in about 3h" in line for line in drawn(a_run(forecast=forecast)))
+    assert not any("disk full" in line for line in drawn(a_run()))
 
 
 @pytest.mark.parametrize("width", [80, 100])
