@@ -26,6 +26,8 @@ class StepReading:
     """Seconds a step, over the steps since the last logged one."""
     tokens_per_s: float
     """Context tokens a second."""
+    rank_s: tuple[float, ...] | None = None
+    """Seconds of each drafter's own work; see `stepping.StepResult`."""
 
 
 class StepClock:
@@ -73,6 +75,7 @@ def record_step(path: Path, reading: StepReading) -> None:
         "grad_norm": reading.grad_norm,
         "tokens_per_s": reading.tokens_per_s,
         "step_s": reading.step_s,
+        "rank_s": None if reading.rank_s is None else [round(each, 6) for each in reading.rank_s],
         "acceptance_length": None,
         "at": utc_now(),
     }
@@ -89,6 +92,7 @@ def record_eval(path: Path, step: int, acceptance_length: float) -> None:
         "grad_norm": None,
         "tokens_per_s": None,
         "step_s": None,
+        "rank_s": None,
         "acceptance_length": acceptance_length,
         "at": utc_now(),
     }

@@ -101,6 +101,7 @@ def rank_environ(base: Mapping[str, str], rank: int, count: int, store: Path) ->
     defaults = {
         "OMP_NUM_THREADS": str(max(1, cores // count)),
         "GLOO_SOCKET_IFNAME": "lo",  # else gloo asks what address the host's name has, which may be none
+        **_flight_recorder(base, store.parent),
     }
     place = {
         "RANK": str(rank),
@@ -113,3 +114,19 @@ def rank_environ(base: Mapping[str, str], rank: int, count: int, store: Path) ->
         "PYTHONUNBUFFERED": "1",
     }
     return {**defaults, **base, **place}
+
+
+def _flight_recorder(base: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables by which NCCL's last collectives are kept, and written when a rank hangs.
+
+    A rank writes them when a collective times out, or when a watcher writes into its pipe.
+    """
+    attempt = base.get("DFLASHCTL_ATTEMPT_DIR")
+    if attempt is None:
+        return {}
+    return {
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{attempt}/stacks/nccl-rank-",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(folder / "nccl-"),
+    }
