@@ -15,13 +15,6 @@ _RANK = re.compile(
     r"(?:\[\d+\] ?|\(\w+ pid=\d+\) ?)?(?:\[(?:rank|default) ?(\d{1,5})\]:? ?|(\d{1,4}): (?=\S| ))"
 )
 
-# A worker's name of Ray or vLLM; and a time that a wrapper wrote before each line of a traceback.
-_MARK = re.compile(
-    r"\(\w[\w ]{0,40} pid=\d+(?:, ip=[\d.]+)?\) ?"
-    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z?\]?(?:$| "
-    r"(?=Traceback \(|  |The above exc|During hand|Original Tr|[\w.]{0,80}(?:Error|Exception|Interrupt)\b))"
-)
-
 _NUMBER = r"([-+]?(?:nan|inf(?:inity)?|\d+\.?\d*(?:e[-+]?\d+)?))"
 _STEP = re.compile(
     r"(?:^|[\s,|\[({'\"])(?:global_)?(?:step|iter|num_update)s?['\"]?\s*[:=#]?\s*(\d{1,12})\b(?!\.\d)",
@@ -73,8 +66,6 @@ def split_rank(text: str) -> tuple[int | None, str]:
     first = text[:1]
     if not first or (first not in "[(" and not first.isdigit()):
         return None, text
-    if (mark := _MARK.match(text)) is not None:
-        text = text[mark.end() :]
     match = _RANK.match(text)
     if match is None:
         return None, text

@@ -1,0 +1,137 @@
+"""What the last lines of a pane say, and that they say no more than they show."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import pytest
+
+from orchestrator.classify import LogScanner, diagnose_pane
+from orchestrator.types import Diagnosis, ExitRecord, FailureClass, RunState
+
+_F = FailureClass
+TEN_LINES = """\
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1775, in _wrapped_call_impl
+    return self._call_impl(*args, **kwargs)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", line 1786, in _call_impl
+    return forward_call(*args, **kwargs)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/root/draft/modeling.py", line 214, in forward
+    hidden_states = self.self_attn(
+                    ^^^^^^^^^^^^^^^
+"""
+SOURCES_ONLY = """\
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+    hidden_states = self.self_attn(
+                    ^^^^^^^^^^^^^^^
+"""
+HEAD = "Traceback (most recent call last):\n"
+RACE = "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function.\n"
+DENSE = '  File "/venv/torch/_higher_order_ops/flex_attention.py", line 391, in sdpa_dense\n    out = f()\n'
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 284.25 GiB.\n"
+STEPS = "step 10 | loss 2.31 | lr 1e-4\nstep 20 | loss 2.29 | lr 1e-4\n"
+PROMPT = "root@gpu-host:/workspace# \n"
+SMI = "| N/A   52C    P0    {watts}W / 700W |  75790MiB / 143771MiB |    {busy}%      Default |\n"
+
+
+def record(code: int | None = None, signal: int | None = None) -> ExitRecord:
+    then = datetime(2000, 1, 1, tzinfo=timezone.utc)
+    return ExitRecord(code=code, signal=signal, at=then, duration_s=1.0)
+
+
+def pane(text: str, exit_record: ExitRecord | None = None) -> Diagnosis:
+    scanner = LogScanner(truncated=True)
+    scanner.feed(text.encode(), 0)
+    return diagnose_pane(scanner.reading(), is_dead=False, exit_record=exit_record)
+
+
+@pytest.mark.parametrize("text", [TEN_LINES, SOURCES_ONLY], ids=["frames", "sources"])
+@pytest.mark.parametrize("exit_record", [None, record(1)], ids=["unknown", "one"])
+def test_ten_lines_that_end_in_attention_say_what_they_show_and_how_to_see_the_rest(
+    text: str, exit_record: ExitRecord | None
+):
+    found = pane(text, exit_record)
+    assert "a crash in the draft model's attention; the exception line is cut off" in found.summary
+    assert "likely fx_trace_race or an attention OOM" in found.summary
+    assert "dflashctl logs" in found.summary
+    assert found.failure is _F.FX_TRACE_RACE
+    assert _F.OOM_DENSE_FALLBACK in found.also
+    assert found.confidence < 0.5
+
+
+@pytest.mark.parametrize(
+    ("rest", "failure"), [(RACE, _F.FX_TRACE_RACE), (DENSE + OOM, _F.OOM_DENSE_FALLBACK), (OOM, _F.OOM_CUDA)]
+)
+def test_with_the_exception_in_view_it_is_exactly_what_it_was(rest: str, failure: FailureClass):
+    found = pane(HEAD + TEN_LINES + rest, record(1))
+    assert found.failure is failure
+    assert "cut off" not in found.summary
+    assert found.confidence > 0.5
+
+
+def test_a_cut_in_the_dense_path_says_so():
+    found = pane(TEN_LINES + DENSE, record(1))
+    assert found.failure is _F.OOM_DENSE_FALLBACK
+    assert "cut off" in found.summary
+
+
+def test_carets_of_another_module_are_no_attention():
+    found = pane(SOURCES_ONLY.replace("self.self_attn(", "self.norm("), record(1))
+    assert found.failure is _F.PYTHON_EXCEPTION
+    assert "cut off" in found.summary
+
+
+def test_a_pane_of_a_run_that_steps_is_no_death():
+    found = pane(STEPS)
+    assert (found.state, found.failure) == (RunState.UNSUPERVISED, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ssh: connect to host 192.0.2.1 port 22: Connection refused", "no sessions", "CT 200 not running"],
+)
+def test_the_words_of_the_way_there_say_nothing_about_the_run(line: str):
+    found = pane(STEPS + line + "\n", record(255))
+    assert found.state is RunState.BLIND
+    assert "says nothing about the run" in found.summary
+
+
+def test_a_crash_after_the_connection_came_back_is_a_crash():
+    text = "ssh: connect to host 192.0.2.1 port 22: Connection refused\n" + HEAD + TEN_LINES + OOM
+    assert pane(text, record(1)).failure is _F.OOM_CUDA
+
+
+def test_spinning_gpus_are_a_hang_and_working_ones_are_not():
+    assert pane(STEPS + SMI.format(watts=118, busy=100) * 4).failure is _F.HANG
+    assert pane(STEPS + SMI.format(watts=610, busy=100) * 4).failure is None
+    assert pane(STEPS + SMI.format(watts=118, busy=0) * 4).failure is None
+    mixed = SMI.format(watts=118, busy=100) + SMI.format(watts=650, busy=99)
+    assert pane(STEPS + mixed).failure is None
+
+
+def test_an_exit_of_0_with_its_summary_is_finished():
+    found = pane(STEPS + "training complete\n" + PROMPT, record(0))
+    assert (found.state, found.failure) == (RunState.FINISHED, _F.COMPLETED)
+
+
+def test_an_exit_of_0_over_lost_numbers_is_not():
+    lost = "step 30 | loss nan | lr 1e-4\nstep 40 | loss nan | lr 1e-4\n"
+    assert pane(STEPS + lost + "training complete\n", record(0)).failure is _F.NAN_LOSS
+
+
+def test_an_exit_of_0_of_a_pipe_does_not_hide_a_traceback():
+    assert pane(STEPS + HEAD + TEN_LINES + OOM, record(0)).failure is _F.OOM_CUDA
+
+
+def test_killed_is_most_likely_the_oom_killer_and_may_be_a_person():
+    found = pane(STEPS + "Killed\n" + PROMPT, record(signal=9))
+    assert found.failure is _F.OOM_HOST
+    assert _F.SIGNAL_EXIT in found.also
+    assert found.confidence <= 0.6
+
+
+def test_lost_numbers_of_a_living_run_are_told_and_the_run_is_not_called_dead():
+    found = pane("".join(f"step {n} | loss nan | lr 1e-4\n" for n in range(5)))
+    assert (found.state, found.failure) == (RunState.UNSUPERVISED, _F.NAN_LOSS)
