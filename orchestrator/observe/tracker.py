@@ -112,7 +112,7 @@ class RunTracker:
             self.gpus = parse.gpus(message)
             if isinstance(self.gpus, Present):
                 self.host.note_gpus(self.gpus.value)
-            self._track_gpus(now, is_fresh=True)
+            self._track_gpus(now)
         elif kind == "disk":
             self.disk_free_bytes = message.get("free_bytes")
         elif kind == "run":
@@ -203,15 +203,14 @@ class RunTracker:
         view.heartbeat = fresh
         return Sighting(heartbeat=True)
 
-    def _track_gpus(self, now: datetime, *, is_fresh: bool = False) -> None:
-        """The guest sends what changed; the last reading stands until the next, also for what is still."""
+    def _track_gpus(self, now: datetime) -> None:
+        """Let the newest attempt have the reading of its own GPUs."""
         view, wanted = self.view, (self.spec or {}).get("gpus")
         if view is None or not isinstance(self.gpus, Present):
             return
         mine = [gpu for gpu in self.gpus.value if not wanted or gpu.index in wanted]
         beat = view.heartbeat.value if isinstance(view.heartbeat, Present) else None
-        is_step = is_fresh and beat is not None and beat.phase is Phase.TRAIN
-        view.gpu_track.read(mine, now, steps=is_step)
+        view.gpu_track.read(mine, now, steps=beat is not None and beat.phase is Phase.TRAIN)
 
     @staticmethod
     def _note_steps(view: AttemptView, rows: tuple[Mapping[str, Any], ...], now: datetime) -> None:
@@ -268,7 +267,8 @@ class RunTracker:
         started_at = self._started_at(view, now)
         log = view.log_reading()
         view.told_step(log.last_step, now)
-        self._track_gpus(now)
+        if view.gpu_track.is_empty:  # the guest sends what changed: an older attempt had the reading
+            self._track_gpus(now)
         return Snapshot(
             now=now,
             run=self.run,
@@ -286,7 +286,7 @@ class RunTracker:
             heartbeat_seen_at=view.heartbeat_seen_at,
             log_grew_at=view.log_grew_at,
             step_seen_at=view.step_seen_at,
-            gpus_still=view.gpu_track.still(),
+            gpus_still=view.gpu_track.still(now),
             container=self.container,
             container_lock=self.container_lock,
             container_restarted=self.container_restarted,

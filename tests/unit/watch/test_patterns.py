@@ -143,3 +143,25 @@ def test_the_same_work_in_another_attempt_is_a_measure(record):
     other.step = 60
     other.take(30, 0.9)
     assert "throughput_regression" in patterns(bench)
+
+
+def test_a_crash_loop_is_told_with_its_history_and_calls_a_person(record):
+    book = "extends: default\nbackoff: [0s]\njitter: 0\ncrash_loop: {deaths: 3, within: 30m}\n"
+    bench = Bench(record, playbook=book)
+    for attempt in (1, 2, 3):
+        bench.live(attempt, step=40 + attempt, resumed_from_step=25, checkpoint_step=25)
+        bench.die(attempt, code=1)
+    (found,) = [e for e in bench.sink.events if e.kind == "pattern"]
+    assert found.text == "crash loop: 3 deaths within 30m, and no checkpoint advanced"
+    assert [each["text"][:9] for each in found.detail["evidence"]] == ["attempt 1", "attempt 2"]
+    assert "crash loop" in bench.told("decision")[-1]
+
+
+def test_deaths_with_checkpoints_between_them_are_no_loop(record):
+    book = "extends: default\nbackoff: [0s]\njitter: 0\ncrash_loop: {deaths: 3, within: 30m}\n"
+    bench = Bench(record, playbook=book)
+    for attempt in (1, 2, 3):
+        step = 25 * attempt
+        bench.live(attempt, step=step + 3, resumed_from_step=step - 25, checkpoint_step=step)
+        bench.die(attempt, code=1, checkpoint_step=step)
+    assert patterns(bench) == []
