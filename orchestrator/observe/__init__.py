@@ -2,7 +2,7 @@
 
 from orchestrator.observe.holders import Holder, gpu_holders
 from orchestrator.observe.host import container_state
-from orchestrator.observe.hoststream import HostMute, HostSaid, KernelSource, KernelStream
+from orchestrator.observe.hoststream import HostMute, HostReady, HostSaid, KernelSource, KernelStream
 from orchestrator.observe.look import is_alive, look
 from orchestrator.observe.stream import (
     ContainerSeen,
@@ -22,6 +22,7 @@ __all__ = [
     "Cursor",
     "Holder",
     "HostMute",
+    "HostReady",
     "HostSaid",
     "KernelSource",
     "KernelStream",

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from orchestrator.clock import Clock
     from orchestrator.observe.stream import Observation
 
-READ_S = 0.5
+READ_S = 0.3
+READY_AFTER = 3  # reads in a row that brought nothing
 PUT_S = 0.5
-BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_S = 30.0
 AGAIN_S = 600.0  # a host that does not let us read it may be told to, some day
 START_WAIT_S = 10.0  # for the first word of when an attempt began
@@ -37,6 +38,14 @@ class HostSaid:
 
     target: str
     event: KernelEvent
+
+
+@dataclass(frozen=True)
+class HostReady:
+    """All that the kernel had said has come, and what it says from now on will; or that is no longer so."""
+
+    target: str
+    is_ready: bool
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ class KernelStream(threading.Thread):
         self._reader = KernelReader()
         self._failures = 0
         self._is_told = False
+        self._is_ready = False
 
     def stop(self) -> None:
         """Ask the thread to end; it does within a second."""
@@ -137,13 +147,16 @@ class KernelStream(threading.Thread):
     def _try_ways(self, since: datetime, users: tuple[bool, ...]) -> str | None:
         """Follow by the first way that works; return why none does, None once stopped."""
         reasons: list[str] = []
-        for make in (lambda: Journal(is_filtered=True), lambda: Journal(is_filtered=False), Dmesg):
+        for makes in _WAYS:
             for is_root in users:
-                way: Way = make()
-                verdict = self._stay(way, since, is_root=is_root)
-                if verdict is None:
-                    return None
-                reasons.append(f"{way.name}: {_WORDS[verdict]}")
+                for make in makes:
+                    way = make()
+                    verdict = self._stay(way, since, is_root=is_root)
+                    if verdict is None:
+                        return None
+                    reasons.append(f"{way.name}: {_WORDS[verdict]}")
+                    if verdict is not Verdict.OLD:
+                        break
         return "; ".join(dict.fromkeys(reasons))
 
     def _stay(self, way: Way, since: datetime, *, is_root: bool) -> Verdict | None:
@@ -154,6 +167,7 @@ class KernelStream(threading.Thread):
                 verdict = self._follow(way, since, is_root=is_root)
             except BlindError:  # the stream of the container tells of the same cut
                 verdict = None
+            self._tell_ready(is_ready=False)
             if verdict is not None:
                 return verdict
             if self._clock.monotonic() - opened >= STEADY_S:
@@ -169,6 +183,7 @@ class KernelStream(threading.Thread):
             stream = self._source.open_host(way.argv(since), is_root=is_root)
         except GuestError:
             return Verdict.MISSING
+        silences = 0
         try:
             while not self._ending.is_set():
                 line = stream.read_line(READ_S)
@@ -177,6 +192,9 @@ class KernelStream(threading.Thread):
                     verdict = judge(said) or (Verdict.MISSING if stream.exit_code == NOT_FOUND else None)
                     if verdict is not None or line == b"":
                         return verdict
+                silences = silences + 1 if line is None else 0
+                if silences >= READY_AFTER:
+                    self._tell_ready(is_ready=True)  # the backlog has come
                 found = way.read(line) if line else None
                 event = self._reader.read(found) if found is not None else None
                 if event is not None:
@@ -185,7 +203,12 @@ class KernelStream(threading.Thread):
             stream.close()
         return None
 
-    def _put(self, observation: HostSaid | HostMute) -> None:
+    def _tell_ready(self, *, is_ready: bool) -> None:
+        if is_ready is not self._is_ready:
+            self._is_ready = is_ready
+            self._put(HostReady(self._source.host_key, is_ready))
+
+    def _put(self, observation: HostSaid | HostMute | HostReady) -> None:
         """Hand it over; a full queue holds us back, but never past `stop`."""
         while not self._ending.is_set():
             with suppress(Full):
@@ -193,6 +216,11 @@ class KernelStream(threading.Thread):
                 return
 
 
+# Of each tool, what to try; the next only where the tool is too old for the one before.
+_WAYS: tuple[tuple[Callable[[], Way], ...], ...] = (
+    (lambda: Journal(is_filtered=True), lambda: Journal(is_filtered=False)),
+    (Dmesg,),
+)
 _WORDS = {
     Verdict.DENIED: "not allowed",
     Verdict.MISSING: "no kernel log there",

@@ -10,7 +10,7 @@ from queue import Full
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import BlindError, GuestRefused, OrchestratorError
-from orchestrator.observe.hoststream import HostMute, HostSaid
+from orchestrator.observe.hoststream import HostMute, HostReady, HostSaid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ class ContainerSeen:
     state: str | None
 
 
-Observation = Received | Lost | ContainerSeen | HostSaid | HostMute
+Observation = Received | Lost | ContainerSeen | HostSaid | HostMute | HostReady
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from orchestrator.observe import (
     ContainerStream,
     Cursor,
     HostMute,
+    HostReady,
     HostSaid,
     KernelSource,
     KernelStream,
@@ -28,7 +29,7 @@ from orchestrator.observe import (
 )
 from orchestrator.watch.acting import ActEnded, Acts, ActSite
 from orchestrator.watch.events import Level, Sink
-from orchestrator.watch.runwatch import RunWatch
+from orchestrator.watch.runwatch import KERNEL_OPEN_S, KERNEL_WAIT_S, RunWatch
 from orchestrator.watch.samplebuffer import SampleBuffer
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Watcher:
         for each, run in zip(watched, self.runs, strict=True):
             if each.host is not None:
                 self._by_host[each.host.host_key].append(run)
-                run.hears_kernel = True
+                run.kernel_wait_s = KERNEL_OPEN_S
         self._kernels = [
             KernelStream(host, self.inbox, partial(self._kernel_since, key), clock)
             for key, host in hosts.items()
@@ -170,7 +171,7 @@ class Watcher:
 
     def _apply(self, observation: Observation) -> None:
         now = self._clock.now()
-        if isinstance(observation, HostSaid | HostMute):
+        if isinstance(observation, HostSaid | HostMute | HostReady):
             self._apply_host(observation, now)
             return
         for run in self._by_target[observation.target]:
@@ -189,13 +190,16 @@ class Watcher:
                 case ContainerSeen(state=state):
                     run.container(state)
 
-    def _apply_host(self, observation: HostSaid | HostMute, now: datetime) -> None:
+    def _apply_host(self, observation: HostSaid | HostMute | HostReady, now: datetime) -> None:
         runs = self._by_host[observation.target]
         if isinstance(observation, HostMute):
             runs[0].host_teller.mute(observation.target, observation.reason, now)
         for run in runs:
             if isinstance(observation, HostMute):
-                run.hears_kernel = False
+                run.kernel_wait_s = 0.0
+                continue
+            if isinstance(observation, HostReady):
+                run.kernel_wait_s = KERNEL_WAIT_S if observation.is_ready else KERNEL_OPEN_S
                 continue
             with self._guarded(run, "what the kernel said cannot be understood", is_deafening=False):
                 run.host(observation.event, now)

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from orchestrator.wire import Message
 
 REREAD_BYTES = 64 << 20
-KERNEL_WAIT_S = 0.7
+KERNEL_WAIT_S = 0.7  # for a line of the kernel that is on its way
+KERNEL_OPEN_S = 4.0  # for its log to be followed, at the beginning and after a cut
 CALM_TURN_S = 0.5  # of a run that lives and says nothing but steps
 
 _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
@@ -90,7 +91,7 @@ class RunWatch:
         self.teller = Teller(row, record, sink)
         self.notices = Notices(row, record, self.teller)
         self.host_teller = HostTeller(self.teller)
-        self.hears_kernel = False
+        self.kernel_wait_s = 0.0  # how long a death waits for what the kernel may say of it
         self.patterns = Patterns(row, record, self.teller, playbook)
         self.patience = Patience()
         self.acting = acting
@@ -316,11 +317,11 @@ class RunWatch:
         """A death that the kernel may explain waits a moment for its word: it comes by another way."""
         is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
         is_open = diagnosis.state is RunState.DEAD and diagnosis.failure in _KERNEL_KNOWS
-        if not (self.hears_kernel and is_new and is_open):
+        if not (is_new and is_open):
             self._dead_since = None
             return False
         self._dead_since = self._dead_since or now
-        return abs((now - self._dead_since).total_seconds()) < KERNEL_WAIT_S
+        return abs((now - self._dead_since).total_seconds()) < self.kernel_wait_s
 
     def _wants_decision(self, diagnosis: Diagnosis) -> bool:
         wanted = (RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED)

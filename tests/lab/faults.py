@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
+import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.lab.furnish import library_dir
@@ -12,7 +15,6 @@ from tests.lab.gpus import STATE_IN_CONTAINER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.lab.container import Container
     from tests.lab.gpus import GpuState
@@ -87,6 +89,39 @@ class Faults:
     def set_gpus(self, gpus: GpuState) -> None:
         """What the stub NVML and nvidia-smi answer from now on."""
         gpus.write(self.gpu_state)
+
+    def kernel_says(self, text: str, *, at: float | None = None) -> None:
+        """Make the host's kernel print a line, now or at a time of its clock (epoch seconds)."""
+        path = self.state / "kernel.jsonl"
+        micros = int((time.time() if at is None else at) * 1e6)
+        with path.open("a", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            entry = {"__CURSOR": f"s=lab;i={path.stat().st_size:x}", "__REALTIME_TIMESTAMP": str(micros)}
+            file.write(json.dumps({**entry, "MESSAGE": text}) + "\n")
+
+    def hide_kernel_log(self, how: str) -> None:
+        """`kernel-denied`: nobody may read it. `no-journal`: only dmesg. `real-kernel`: this machine's."""
+        (self.state / how).touch()
+
+    def show_kernel_log(self) -> None:
+        """Forget what the kernel said and who may not read it."""
+        for name in ("kernel.jsonl", "kernel-denied", "no-journal", "real-kernel"):
+            (self.state / name).unlink(missing_ok=True)
+
+    @property
+    def cgroup(self) -> str:
+        """The directory of this lab's containers in every cgroup hierarchy."""
+        raise NotImplementedError
+
+    def limit_memory(self, size: int, ct: int = 200) -> Path:
+        """Limit a container's memory, as `pct set --memory` does; return the cgroup's directory."""
+        name = f"{self.cgroup}/lxc/{ct}"
+        legacy, unified = Path("/sys/fs/cgroup/memory") / name, Path("/sys/fs/cgroup") / name
+        if legacy.is_dir():
+            (legacy / "memory.limit_in_bytes").write_text(str(size))
+            return legacy
+        (unified / "memory.max").write_text(str(size))
+        return unified
 
     def restart_sshd(self, *, new_host_key: bool = False) -> None:
         """Restart the listener; live connections stay. A new host key is not put into `known_hosts`."""

@@ -34,18 +34,31 @@ def build(state: Path) -> None:
 
 
 def write_bin(state: Path, bin_dir: Path) -> None:
-    """`pct`, and LXC's tools with the lab's path: on a real host `lxc-info -n 200` needs no path."""
+    """`pct`, the kernel's log, and LXC's tools, which on a real host need no path of the lab."""
     bin_dir.mkdir(exist_ok=True)
     # Isolated and without site: the interpreter's start is most of what a call costs.
     code = f"import sys; sys.path.insert(0, {str(host.REPO)!r}); "
     code += f"from tests.lab.pct import main; main({str(state)!r})"
     scripts = {"pct": [str(host.base_python()), "-I", "-S", "-c", code]}
+    scripts |= kernel_log_scripts(state)
     for name in LXC_TOOLS:
         scripts[name] = [host.tool(name) or name, "-P", str(state / "lxc")]
+    write_scripts(bin_dir, scripts)
+
+
+def write_scripts(bin_dir: Path, scripts: dict[str, list[str]]) -> None:
+    """Write programs that pass their words on to others."""
     for name, argv in scripts.items():
         path = bin_dir / name
         path.write_text(f'#!/bin/sh\nexec {shlex.join(argv)} "$@"\n')
         path.chmod(0o755)
+
+
+def kernel_log_scripts(state: Path) -> dict[str, list[str]]:
+    """The stand-ins for the kernel's log over the files of `state`, by name: what each runs."""
+    code = f"import sys; sys.path.insert(0, {str(host.REPO)!r}); from tests.lab.kernellog import main; "
+    calls = {name: f"{code}main({name!r}, {str(state)!r})" for name in ("journalctl", "dmesg")}
+    return {name: [str(host.base_python()), "-I", "-S", "-c", call] for name, call in calls.items()}
 
 
 def furnish(state: Path, container: Container) -> None:

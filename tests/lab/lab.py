@@ -159,6 +159,7 @@ class Lab(Faults):
         """Put the lab back as `start` made it: new roots, default GPUs, no lock, delay or connection."""
         self.sshd.kill_connections()
         self.set_pct_delay(0)
+        self.show_kernel_log()
         for container in self.containers.values():
             container.discard()
             container.pve_config.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.clock import SystemClock
 from orchestrator.errors import GuestError, HostUnreachable
-from orchestrator.observe import HostMute, HostSaid, KernelStream, Observation
+from orchestrator.observe import HostMute, HostReady, HostSaid, KernelStream, Observation
 from orchestrator.observe import hoststream as module
 from tests.builders import NOW
 from tests.unit.near.test_hostways import TEXT, dmesg, entry
@@ -24,7 +24,7 @@ DENIED = "No journal files were opened due to insufficient permissions.\n"
 class Script:
     """One command's output: lines, an error to raise, or its end; then silence."""
 
-    def __init__(self, *items: bytes | Exception, stderr: str = "", code: int | None = None) -> None:
+    def __init__(self, *items: bytes | Exception | None, stderr: str = "", code: int | None = None) -> None:
         self.items = list(items)
         self.stderr = stderr
         self.exit_code = code
@@ -68,12 +68,18 @@ def _no_waiting(monkeypatch):
     monkeypatch.setattr(module, "BACKOFF_S", (0.01,))
 
 
-def collect(host: Host, count: int, since: Callable[[], object] = lambda: NOW) -> list[Observation]:
+def collect(
+    host: Host, count: int, since: Callable[[], object] = lambda: NOW, *, with_ready: bool = False
+) -> list[Observation]:
     out: Queue[Observation] = Queue()
     thread = KernelStream(host, out, since, SystemClock())  # type: ignore[arg-type]
     thread.start()
     try:
-        return [out.get(timeout=5) for _ in range(count)]
+        found: list[Observation] = []
+        while len(found) < count:
+            each = out.get(timeout=5)
+            found += [each] if with_ready or not isinstance(each, HostReady) else []
+        return found
     finally:
         thread.stop()
         thread.join(timeout=5)
@@ -93,6 +99,18 @@ def test_a_cut_is_read_on_from_the_cursor_without_loss_or_doubling():
     host = Host(Script(entry(1), HostUnreachable("cut")), Script(entry(1), entry(2, TEXT + " again")))
     assert texts(collect(host, 2)) == [TEXT, TEXT + " again"]
     assert "--after-cursor=s=1;i=1" in host.asked[1][1]
+
+
+def test_it_is_ready_once_the_backlog_has_come_and_not_during_a_cut():
+    host = Host(Script(entry(1), *[None] * 3, HostUnreachable("cut")), Script(entry(2), None))
+    found = collect(host, 5, with_ready=True)
+    assert [each.is_ready if isinstance(each, HostReady) else "line" for each in found] == [
+        "line",
+        True,
+        False,
+        "line",
+        True,
+    ]
 
 
 def test_a_host_that_cannot_be_reached_is_tried_again_and_nothing_is_said():
@@ -120,14 +138,14 @@ def test_an_old_journalctl_is_asked_without_its_filter():
     ],
 )
 def test_without_a_journal_the_kernels_own_buffer_is_followed(absent):
-    host = Host(absent, absent, Script(dmesg(1.0)))
+    host = Host(absent, Script(dmesg(1.0)))
     assert texts(collect(host, 1)) == [TEXT]
     assert host.asked[-1][1][0] == "dmesg"
 
 
 def test_a_host_that_does_not_let_us_read_it_is_said_once():
     denied = "dmesg: read kernel buffer failed: Operation not permitted\n"
-    host = Host(Script(stderr=DENIED), Script(stderr=DENIED), Script(stderr=denied))
+    host = Host(Script(stderr=DENIED), Script(stderr=denied))
     (mute,) = collect(host, 1)
     assert mute == HostMute("pve", "journalctl: not allowed; dmesg: not allowed")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from orchestrator.classify.kernel import read_all
-from orchestrator.observe import HostMute, HostSaid
+from orchestrator.observe import HostMute, HostReady, HostSaid
 from orchestrator.types import HostLine
+from orchestrator.watch.runwatch import KERNEL_WAIT_S
 from tests.builders import NOW, attempt_message, run_message
 from tests.unit.classify.test_kernel import KILLED, OOM, XID_79
 from tests.unit.watch.bench import TARGET, Bench, exit_json
@@ -26,7 +27,7 @@ def hear(bench: Bench, *texts: str, seconds: float = 0.0) -> None:
 def listening(bench: Bench) -> Bench:
     bench.watcher._by_host = {HOST: bench.watcher.runs}
     for run in bench.watcher.runs:
-        run.hears_kernel = True
+        run.kernel_wait_s = KERNEL_WAIT_S
         run.tracker.host.ct = 200
     bench.live()
     return bench
@@ -58,6 +59,29 @@ def test_a_kill_that_nothing_explains_is_told_after_the_moment(bench):
     bench.turn(1)
     (text,) = bench.told("diagnosis")
     assert "a person or the OOM killer" in text
+
+
+def test_a_log_that_is_not_followed_yet_is_waited_for_longer_but_not_for_long(bench):
+    listening(bench)
+    bench.watcher.inbox.put(HostReady(HOST, is_ready=False))
+    bench.turn_once()
+    killed(bench)
+    bench.turn_once()
+    bench.turn(2)
+    assert bench.told("diagnosis") == []
+    hear(bench, OOM)
+    bench.turn_once()
+    assert "oom_host" in bench.told("diagnosis")[0]
+
+
+def test_a_log_that_is_never_followed_holds_nothing_up_for_ever(bench):
+    listening(bench)
+    bench.watcher.inbox.put(HostReady(HOST, is_ready=False))
+    bench.turn_once()
+    killed(bench)
+    bench.turn_once()
+    bench.turn(5)
+    assert "signal_exit" in bench.told("diagnosis")[0]
 
 
 def test_a_crash_that_the_kernel_cannot_explain_waits_for_nothing(bench):
