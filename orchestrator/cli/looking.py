@@ -104,6 +104,7 @@ def _status_body(row: RunRow, tracker: RunTracker | None, diagnosis: Diagnosis) 
         "attempt": view.number if view else None,
         "by": begun.get("by"),
         "actor": begun.get("actor"),
+        "watchers": [each.json for each in tracker.onlookers] if tracker else [],
         "phase": beat.phase.value if beat else None,
         "step": beat.step if beat else None,
         "total_steps": beat.total_steps if beat else None,
@@ -147,6 +148,12 @@ def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | No
         who = body["actor"] or {}
         at = f" of {plain(who['user'])}@{plain(who['host'])} (pid {plain(who['pid'])})" if who else ""
         out.print(f"  attempt {body['attempt']} was relaunched by the watch{at}", markup=False)
+    for each in body["watchers"]:
+        does = "acts" if each["acts"] else "only looks"
+        out.print(
+            f"  watched by {plain(each['user'])}@{plain(each['host'])} (pid {plain(each['pid'])}), {does}",
+            markup=False,
+        )
     if body["phase"]:
         steps = f"{body['step']}/{body['total_steps'] or '?'}"
         loss = f", loss {body['loss']:.3f}" if body["loss"] is not None else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.guest import asked, disk, files, gpu, paths, processes, session
+from orchestrator.guest import asked, disk, files, gpu, paths, processes, session, watchers
 from orchestrator.guest.runfeed import RunFeed
 
 if TYPE_CHECKING:
@@ -38,4 +38,5 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         link.send("disk", reading)
     if request.get("gpus"):
         link.send("gpu", gpu.once())
+    link.send("watchers", {"watchers": watchers.present(place.state)})
     link.send("end", {"run": place.name, "attempt": newest[0] if newest else None, "size": size})

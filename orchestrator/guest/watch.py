@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import asked, clock, disk, files, hello, link, paths, processes, session
+from orchestrator.guest import asked, clock, disk, files, hello, link, paths, processes, session, watchers
 from orchestrator.guest.gpu import GpuFeed
 from orchestrator.guest.refusal import Refusal
 from orchestrator.guest.runfeed import RunFeed
@@ -26,6 +26,7 @@ SCAN_EVERY_S = 1.0
 SCAN_SHARE = 0.005
 TAGS_EVERY_S = 5.0
 DISK_EVERY_S = 5.0
+WATCHERS_EVERY_S = 2.0
 # A forecast wants some sizes before the disk is full, whatever its size and however fast the log grows.
 DISK_TOLD_S = 60.0
 DISK_STEP_BYTES = 64 << 20
@@ -41,6 +42,7 @@ class Watch:
     link: Link
     wants_all: bool
     gpus: GpuFeed | None
+    presence: watchers.Presence
     runs: dict[str, RunFeed] = field(default_factory=dict)
     heard_at: float = 0.0
     _tags: set[str] | None = None  # None: tmux could not be asked yet
@@ -50,6 +52,8 @@ class Watch:
     _disk_told_at: float = 0.0
     _disk: dict[str, Any] = field(default_factory=dict)
     _runs_stamp: files.Stamp | None = None
+    _watchers: list[dict[str, Any]] | None = None
+    _watchers_due: float = 0.0
 
     def run(self, interval_s: float) -> str:
         """Send until the end; returns why it ended."""
@@ -83,6 +87,7 @@ class Watch:
             if reading is not None:
                 self.link.send("gpu", reading)
         self._send_disk()
+        self._send_watchers()
         return None
 
     def listen(self, timeout_s: float) -> str | None:
@@ -157,6 +162,15 @@ class Watch:
             self._disk, self._disk_told_at = fields, now
             self.link.send("disk", fields)
 
+    def _send_watchers(self) -> None:
+        if clock.ticking() < self._watchers_due:
+            return
+        self._watchers_due = clock.ticking() + WATCHERS_EVERY_S
+        found = watchers.present(self.state, self.presence.name)
+        if found != self._watchers:
+            self._watchers = found
+            self.link.send("watchers", {"watchers": found})
+
     def _has_moved(self, fields: dict[str, Any]) -> bool:
         step = min(DISK_STEP_BYTES, max(DISK_LEAST_BYTES, fields["free_bytes"] // DISK_STEP_SHARE))
         numbers = ("free_bytes", "total_bytes", "log_bytes")
@@ -173,11 +187,13 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     interval_s = asked.seconds(request, "interval_s", INTERVAL_S, low=0.01, high=60)
     link.send("hello", hello.fields(state))
     gpus = GpuFeed() if request.get("gpus") else None
-    watch = Watch(state, link, wanted is None, gpus)
+    presence = watchers.Presence(state, request)
+    watch = Watch(state, link, wanted is None, gpus, presence)
     for name, where in (wanted or {}).items():
         watch.follow(paths.checked_name(name), where if isinstance(where, dict) else {})
     try:
         link.send("bye", {"reason": watch.run(interval_s)})
     finally:
+        presence.close()
         if gpus is not None:
             gpus.close()

@@ -4,6 +4,7 @@ from orchestrator.observe.holders import Holder, gpu_holders
 from orchestrator.observe.host import container_state
 from orchestrator.observe.hoststream import HostMute, HostReady, HostSaid, KernelSource, KernelStream
 from orchestrator.observe.look import is_alive, look
+from orchestrator.observe.onlookers import Onlooker
 from orchestrator.observe.stream import (
     ContainerSeen,
     ContainerStream,
@@ -28,6 +29,7 @@ __all__ = [
     "KernelStream",
     "Lost",
     "Observation",
+    "Onlooker",
     "Received",
     "RunTracker",
     "Sighting",

@@ -122,8 +122,10 @@ class ContainerStream(threading.Thread):
         out: Queue[Observation],
         cursors: Callable[[], Mapping[str, Cursor]],
         clock: Clock,
+        watcher: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__(name=f"watch {source.target_key}", daemon=True)
+        self._watcher = dict(watcher or {}) or None  # who we are, for other watchers to be told
         self._source = source
         self._out = out
         self._cursors = cursors
@@ -151,7 +153,8 @@ class ContainerStream(threading.Thread):
             run: {"attempt": c.attempt, "log_offset": c.log_offset, "metrics_offset": c.metrics_offset}
             for run, c in self._cursors().items()
         }
-        return {"state_dir": self._source.state_dir, "runs": runs, "gpus": True, "interval_s": 0.2}
+        request: dict[str, object] = {"state_dir": self._source.state_dir, "runs": runs}
+        return {**request, "gpus": True, "interval_s": 0.2, "watcher": self._watcher}
 
     def _stream_once(self) -> None:
         stream = self._source.open_watch(self._request())

@@ -11,6 +11,7 @@ from orchestrator.classify import CustomReader
 from orchestrator.observe import parse
 from orchestrator.observe.attempt import AttemptView
 from orchestrator.observe.hostlog import HostLog
+from orchestrator.observe.onlookers import Onlooker, onlookers
 from orchestrator.types import (
     Blind,
     Evidence,
@@ -73,6 +74,7 @@ class RunTracker:
         self.host_up_s: float | None = None
         self.container_identity: tuple[Any, Any] | None = None
         self.disk_free_bytes: int | None = None
+        self.onlookers: tuple[Onlooker, ...] = ()
         self.looked_at: datetime | None = None
         self.is_synced = False  # everything up to the present has come since the stream was opened
         self.clock_skew_s: float = 0.0
@@ -115,6 +117,8 @@ class RunTracker:
             self._track_gpus(now)
         elif kind == "disk":
             self.disk_free_bytes = message.get("free_bytes")
+        elif kind == "watchers":
+            self.onlookers = onlookers(message, self.run)
         elif kind == "run":
             return self._apply_run(message, now)
         elif message.get("attempt") is not None:

@@ -12,6 +12,7 @@ from functools import partial
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.act import actor
 from orchestrator.errors import Exit, RecordError
 from orchestrator.observe import (
     ContainerSeen,
@@ -86,7 +87,7 @@ class Watcher:
         for run in self.runs:
             self._by_target.setdefault(run.row.target_key, []).append(run)
         self._streams = [
-            ContainerStream(site, self.inbox, partial(self._cursors, key), clock)
+            ContainerStream(site, self.inbox, partial(self._cursors, key), clock, {**actor(), "acts": acting})
             for key, site in self._sites.items()
         ]
         hosts = {w.host.host_key: w.host for w in watched if w.host is not None}

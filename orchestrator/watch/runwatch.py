@@ -15,6 +15,7 @@ from orchestrator.launch import RELAUNCH_REASON, origin
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
 from orchestrator.observe.parse import instant
 from orchestrator.types import ActKind, Decision, Diagnosis, FailureClass, Present, RunState, Snapshot
+from orchestrator.watch.company import Company
 from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.hosttelling import HostTeller
@@ -93,6 +94,7 @@ class RunWatch:
         self.host_teller = HostTeller(self.teller)
         self.kernel_wait_s = 0.0  # how long a death waits for what the kernel may say of it
         self.patterns = Patterns(row, record, self.teller, playbook)
+        self.company = Company(self.teller)
         self.patience = Patience()
         self.acting = acting
         self.decision: Decision | None = None
@@ -134,6 +136,8 @@ class RunWatch:
         self._is_touched = self._is_touched or message["type"] not in _CALM_WORDS
         self.host_teller.begin(now)
         sighting = self.tracker.apply(message, now)
+        if message["type"] == "watchers":
+            self.company.take(self.tracker.onlookers, now, acting=self.acting)
         if sighting.attempt is not None:
             self._begin_attempt(sighting.attempt, now)
         if message["type"] == "run":

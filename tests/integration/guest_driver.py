@@ -86,8 +86,10 @@ class Guest:
         command = ["tmux", "-Ldflashctl", *arguments]
         return subprocess.run(command, env=self.env, capture_output=True, text=True, check=False).stdout
 
-    def watch(self, runs: Message | None = None, *, gpus: bool = False, **env: str) -> Watch:
-        return Watch(self, runs, gpus=gpus, env=env)
+    def watch(
+        self, runs: Message | None = None, *, gpus: bool = False, watcher: Message | None = None, **env: str
+    ) -> Watch:
+        return Watch(self, runs, gpus=gpus, env=env, watcher=watcher)
 
     def close(self) -> list[int]:
         """Kill what is left; the pids that had to be killed."""
@@ -110,13 +112,21 @@ class Guest:
 class Watch:
     """A live `guest watch`."""
 
-    def __init__(self, guest: Guest, runs: Message | None, *, gpus: bool, env: dict[str, str]) -> None:
+    def __init__(
+        self,
+        guest: Guest,
+        runs: Message | None,
+        *,
+        gpus: bool,
+        env: dict[str, str],
+        watcher: Message | None = None,
+    ) -> None:
         self.process = subprocess.Popen(
             [*guest.command, "watch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**guest.env, **env}
         )
         self._encoder, self._decoder, self._buffer = wire.Encoder(), wire.Decoder(), b""
         self.lines: list[Message] = []
-        self.send("watch", state_dir=str(guest.state), runs=runs, gpus=gpus)
+        self.send("watch", state_dir=str(guest.state), runs=runs, gpus=gpus, watcher=watcher)
 
     def send(self, kind: str, **fields: Any) -> None:
         assert self.process.stdin is not None

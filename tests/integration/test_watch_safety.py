@@ -79,6 +79,23 @@ def test_two_watches_over_a_run_that_crashes_three_times_make_no_second_trainer(
     assert_one_story(local, "twice", watches, 4)
 
 
+def test_two_watches_know_of_each_other_and_tell_which_of_them_began_an_attempt(local):
+    local.begin_standin("known", "--steps", "6000", "--step-s", "0.1")
+    watches = [local.watch("known"), local.watch("known", "--observe-only")]
+    acting, looking = (str(watch.process.pid) for watch in watches)
+    told = watches[0].wait_for(lambda e: e["kind"] == "watchers")
+    assert f"(pid {looking}), which only looks" in told["text"]
+    told = watches[1].wait_for(lambda e: e["kind"] == "watchers")
+    assert f"(pid {acting}), which acts" in told["text"]
+    seen = local.json("status", "known")["watchers"]
+    assert {(each["pid"], each["acts"]) for each in seen} == {(acting, True), (looking, False)}
+    os.kill(local.attempt_info("known")["trainer_pid"], signal.SIGKILL)
+    second = watches[0].wait_for(lambda e: e["kind"] == "attempt" and e["attempt"] == 2)
+    assert (second["detail"]["by"], second["detail"]["actor"]["pid"]) == ("watch", acting)
+    assert f"relaunched by the watch of {second['detail']['actor']['user']}@" in second["text"]
+    assert local.json("status", "known")["actor"]["pid"] == acting
+
+
 def test_two_watches_over_a_run_that_hangs_never_stop_the_attempt_that_follows(local):
     local.playbook.write_text(
         "extends: default\nbackoff: [0s]\njitter: 0\nlimits: {train: 2s, init: 60s}\ngrace: 0s\n"

@@ -84,6 +84,25 @@ def test_who_holds_a_gpu_is_asked_of_the_host_and_told_once_with_what_would_end_
     assert bench.guest.asked("start") == [2]
 
 
+def test_another_watcher_that_acts_is_told_once_and_when_it_left(bench):
+    ann = {"user": "ann", "host": "laptop", "pid": "12", "acts": True, "runs": ["dflash"], "me": False}
+    me, bob = {**ann, "pid": "1", "me": True}, {**ann, "user": "bob", "acts": False, "runs": None}
+    other = {**ann, "user": "eve", "runs": ["another"]}
+    bench.live()
+    for present in ([me], [me, ann, bob, other], [me, ann, bob], [me, bob]):
+        bench.send({"type": "watchers", "watchers": present})
+        bench.turn(5)
+    assert bench.told("watchers") == [
+        "also watched by ann@laptop (pid 12), which acts; whichever starts the next attempt first, "
+        "the other is refused and goes on watching",
+        "also watched by bob@laptop (pid 12), which only looks",
+        "no longer watched by ann@laptop (pid 12), which acts",
+    ]
+    bench.die()
+    bench.turn(20)
+    assert bench.guest.asked("start") == [2], "whoever else watches decides nothing"
+
+
 def test_a_gate_that_is_no_gpus_asks_the_host_nothing(bench):
     bench.live()
     bench.send({"type": "disk", "free_bytes": 1 << 20, "total_bytes": 1 << 40, "log_bytes": {}})
