@@ -17,7 +17,7 @@ _RANK = re.compile(
 
 _NUMBER = r"([-+]?(?:nan|inf(?:inity)?|\d+\.?\d*(?:e[-+]?\d+)?))"
 _STEP = re.compile(
-    r"(?:^|[\s,|\[({'\"])(?:global_)?(?:step|iter|num_update)s?['\"]?\s*[:=#]?\s*(\d{1,12})\b(?!\.\d)",
+    r"(?:^|[\s,:|\[({'\"])(?:global_)?(?:step|iter(?:ation)?|num_update)s?['\"]?\s*[:=#]?\s*(\d{1,12})\b(?!\.\d|\s?%)",
     re.IGNORECASE,
 )
 _BAR = re.compile(r"(?:^|[\s|])(\d{1,12})/(\d{1,12}) \[\d+:\d\d")
@@ -26,8 +26,16 @@ _TRAINING_LABEL = re.compile(r"train|step|epoch|iter", re.IGNORECASE)
 # A sentence may speak of a step; a step's report has a number beside it.
 _STEP_COMPANY = ("loss", "lr", "tok/s", "ok", "time")
 _LEFT_OUT = ("weights unchanged", "over guard.max_skips")
-_EPOCH = re.compile(r"['\"]epoch['\"]: (\d+(?:\.\d+)?)")
-_LOSS = re.compile(r"(?<![a-z_])(?:train[_ ]?)?loss(?: train)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE)
+_EPOCH = re.compile(r"['\"]epoch['\"]: ['\"]?(\d+(?:\.\d+)?)")
+# Of programs that count batches within an epoch: [5][3550/7330], Epoch: 1 [640/60000 (1%)], 12/100 [==>...]
+_PLACE = re.compile(r"(?:\[(\d{1,6})\])?\[(\d{1,12})/(\d{1,12})(?:\]| \()")
+_DRAWN = re.compile(r"^\s*(\d{1,12})/\d{1,12} \[[=>.]")
+_EPOCH_WORD = re.compile(r"\bepoch\W{1,4}(\d{1,6})\b(?!\.\d|%)", re.IGNORECASE)
+_BATCH = re.compile(r"\bbatch\W{1,3}(\d{1,12})\b(?!%)", re.IGNORECASE)
+_MANY_BATCHES = 1e12
+_LOSS = re.compile(
+    r"(?<![a-z_])(?:train[_ ]?)?loss(?: train)?['\"]?\s*[:= ]\s*['\"]?" + _NUMBER, re.IGNORECASE
+)
 _GRAD = re.compile(r"\bgrad(?:_norm)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE)
 
 
@@ -91,9 +99,23 @@ def read_step(text: str) -> StepLine | None:
         if has_loss or label is None or _TRAINING_LABEL.search(label.group(1)):
             return _step_line(text, float(bar.group(1)), step=int(bar.group(1)))
         return None
-    if has_loss and (epoch := _EPOCH.search(text)) is not None:
-        return _step_line(text, float(epoch.group(1)), step=None)
-    return None
+    mark = _read_place(text) if has_loss else None
+    return _step_line(text, mark, step=None) if mark is not None else None
+
+
+def _read_place(text: str) -> float | None:
+    """Return how far a line says that its program is, where it counts in epochs or within them."""
+    if (epoch := _EPOCH.search(text)) is not None:
+        return float(epoch.group(1))
+    word = _EPOCH_WORD.search(text)
+    number = float(word.group(1)) if word is not None else 0.0
+    if (place := _PLACE.search(text)) is not None:
+        number = float(place.group(1)) if place.group(1) is not None else number
+        return number * float(place.group(3)) + float(place.group(2))
+    counted = _DRAWN.match(text) or _BATCH.search(text)
+    if counted is not None:
+        return number * _MANY_BATCHES + float(counted.group(1))
+    return number if word is not None else None
 
 
 def _step_line(text: str, mark: float, *, step: int | None) -> StepLine:
