@@ -59,7 +59,7 @@ def explain(
         row = find_run(record, run, host, ct)
         told = _look_up(record, row, attempt)
     diagnosis = told.diagnosis
-    rule = load_playbook(row.playbook).rule(diagnosis.failure) if diagnosis.failure else None
+    rule = load_playbook(row.playbook).rule_of(diagnosis.diagnosis) if diagnosis.failure else None
     context = _around(row, diagnosis)
     if as_json:
         print_json(
