@@ -89,6 +89,7 @@ class RunWatch:
         self.row = row
         self.playbook = playbook
         self.tracker = RunTracker(row.name, row.target.get("ct"))
+        self.tracker.custom = playbook.custom
         self.teller = Teller(row, record, sink)
         self.notices = Notices(row, record, self.teller)
         self.host_teller = HostTeller(self.teller)
