@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from orchestrator.classify.catalog import SIGNATURES
 from orchestrator.classify.classtexts import TEXTS
 from orchestrator.classify.titles import title
 from orchestrator.types import FailureClass, Role
@@ -65,8 +66,7 @@ _DOMAINS: dict[Domain, tuple[FailureClass, ...]] = {
     Domain.NONE: (_F.COMPLETED, _F.HEALTHY),
 }
 _DOMAIN_OF = {failure: domain for domain, failures in _DOMAINS.items() for failure in failures}
-_PREDICTED = (_F.RECOMPILE_LIMIT, _F.OOM_DENSE_FALLBACK, _F.CUDA_INIT)
-_CONFIRMED = (_F.OOM_HOST, _F.GPU_LOST, _F.GPU_ECC, _F.GPU_NVLINK)
+_BY_HOST = (_F.OOM_HOST, _F.GPU_LOST, _F.GPU_ECC, _F.GPU_NVLINK)  # which the host's kernel confirms
 
 
 def domain(failure: FailureClass) -> Domain:
@@ -90,7 +90,6 @@ def describe(failure: FailureClass) -> ClassInfo:
 
 
 def _roles(failure: FailureClass) -> tuple[Role, ...]:
-    if failure is _F.TORCHRUN_WRAPPER:
-        return (Role.CASCADE,)
-    more = ((Role.PREDICTION, _PREDICTED), (Role.CONFIRMATION, _CONFIRMED), (Role.CASCADE, (_F.NCCL_ERROR,)))
-    return (Role.ROOT, *(role for role, failures in more if failure in failures))
+    shown = {signature.role for signature in SIGNATURES if signature.failure is failure} or {Role.ROOT}
+    known = shown | {Role.CONFIRMATION} if failure in _BY_HOST else shown
+    return tuple(role for role in Role if role in known)

@@ -229,7 +229,7 @@ TEXTS: dict[FailureClass, tuple[str, tuple[str, ...], str, str]] = {
     _F.TMUX_ERROR: (
         "a pane",
         ("the process is looked for by its lock",),
-        "tmux did not answer as it should; the trainer may live all the same.",
+        "No tmux server or session answered as it should; the trainer may live all the same.",
         "that the run ended",
     ),
     _F.SSH_ERROR: (
