@@ -55,12 +55,14 @@ class Masker:
         if isinstance(value, dict):
             return {key: self._json_of(key, item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.json(item) for item in value]
+            # In an argv the flag that names a secret stands before it.
+            names = [None, *(item if str(item).startswith("-") else None for item in value)]
+            return [self._json_of(name, item) for name, item in zip(names, value, strict=False)]
         return value
 
     def _json_of(self, key: object, item: Any) -> Any:  # noqa: ANN401
         """`{"HF_TOKEN": "..."}` is an assignment, though nothing of it is in the text itself."""
-        if not isinstance(item, str):
+        if not isinstance(item, str) or key is None:
             return self.json(item)
         head = f"{key}="
         whole = self.text(head + item)

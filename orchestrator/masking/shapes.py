@@ -121,6 +121,15 @@ def _assigned(word: str) -> Shape:
     )
 
 
+# A run of hyphens has one beginning, so a line of them is read once.
+_FLAG = rb"(?<![-\w])--?(?P<word>[a-z0-9_.-]{0,64}?(?:token|secret|password|passwd|passphrase|key))[ \t]{1,4}"
+
+
+def _is_clear_flag(_data: bytes, match: re.Match[bytes]) -> bool:
+    is_plain = _NO_SECRET.match(match.group("value")) is not None
+    return not is_plain and _CLEAR_NAMES.match(match.group("word").decode("ascii").lower()) is not None
+
+
 _B64URL = r"A-Za-z0-9_\-"
 _JWT = rf"{_begin(_B64URL)}eyJ([{_B64URL}]{{8,1024}}\.eyJ[{_B64URL}]{{8,4096}}(?:\.[{_B64URL}]{{0,1024}})?)"
 _URL = r"://[^\s/@:'\"<>]{0,128}:([^\s/'\"<>]{1,256})"
@@ -158,6 +167,13 @@ SHAPES = (
         re.compile(rb"(?<![0-9a-f])([0-9a-f]{40})(?![0-9a-f])"),
         re.compile(rb"(?<![0-9a-f])([0-9a-f]{8,40})\Z"),
         _is_key_named,
+        folds=True,
+    ),
+    Shape(
+        (b"--",),
+        re.compile(_FLAG + rb"(?P<value>[^\s<-][^\s]{5,511})"),
+        re.compile(_FLAG + rb"(?P<value>[^\s<-][^\s]{0,511})\Z"),
+        _is_clear_flag,
         folds=True,
     ),
     *map(_assigned, ("token", "secret", "password", "passwd", "passphrase", "key")),

@@ -73,6 +73,11 @@ def test_a_value_that_overlaps_itself_is_masked_whole():
     assert Masker(["aaaaaa"]).mask(b"b" + b"a" * 100) == b"b" + b"*" * 100
 
 
+def test_a_flag_in_an_argv_names_the_secret_that_follows_it():
+    argv = ["train.py", "--api-key", "abc123def", "--steps", "100000", "--mask-token", "151669", "--password"]
+    assert Masker().json({"argv": argv})["argv"] == [*argv[:2], "*" * 9, *argv[3:]]
+
+
 def test_json_keeps_its_keys_its_numbers_and_its_shape():
     masker = Masker([VALUE])
     value = {"a": [f"got {VALUE}", 3, None, {"HF_TOKEN": "abcdefgh", "mask_token": "<mask>", "n": 1.5}]}

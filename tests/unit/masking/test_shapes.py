@@ -32,6 +32,8 @@ SECRETS = [
     ('{"MY_SECRET": "correct-horse"}', "correct-horse"),
     ("connecting with password: hunter2", "hunter2"),
     ("--api-key=abc123def", "abc123def"),
+    ("python train.py --wandb-api-key abc123def --steps 3", "abc123def"),
+    ("Process 12: serve -password hunter2 --port 80 --verbose", "hunter2"),
     ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI/K7MDENG"),
 ]
 
@@ -53,6 +55,8 @@ HARMLESS = [
     "basic understanding of the bearer of bad news",
     "step 3/10 loss 2.345 tokens/s 123456 lr 3e-4 step_s 0.123",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 284.00 GiB.",
+    "train.py --mask-token 151669 --pad-token <pad> --max-tokens 4096 --key layers.0.attn --password --x",
+    "-------------------------------- secret -------------------------------- token ------",
     "password required; secret sauce; Unexpected token: identifier",
     "wandb: Syncing run dashing-firefly-42",
     "AKIA is a prefix, AKIAx no key",
