@@ -27,7 +27,9 @@ class Words:
         self.words = tuple(words)
         self._grams: dict[bytes, list[tuple[bytes, int]]] = {}
         self._without: list[int] = []  # words of too few letters are searched for in every line
-        self._runs: dict[bytes, tuple[int, ...]] = {}
+        self._runs: set[bytes] = set()
+        self._telling: set[bytes] = set()  # those of them that a word can be in
+        self._numbers: dict[bytes, tuple[int, ...]] = {}
         for number, word in enumerate(self.words):
             piece = max(re.findall(rb"[a-z]+", word), key=len, default=b"")
             if len(piece) < GRAM:
@@ -37,24 +39,32 @@ class Words:
 
     def find(self, line: bytes) -> list[int]:
         """Return the numbers of the words that `line`, in lower case, has; each once, in their order."""
-        found: set[int] = set(self._without)
-        for run in line.translate(_ONLY_LETTERS).split():
-            numbers = self._runs.get(run)
-            if numbers is None:
-                numbers = self._learn(run)
-            if numbers:
-                found.update(numbers)
-        return sorted(number for number in found if self.words[number] in line) if found else []
+        runs = set(line.translate(_ONLY_LETTERS).split())
+        found = set(self._without)
+        for run in runs & self._telling:
+            found.update(self._numbers[run])
+        for run in runs - self._runs:  # last: what is learnt may make it forget
+            found.update(self._learn(run))
+        if not found:
+            return []
+        words = self.words
+        return sorted([number for number in found if words[number] in line])
 
     def _learn(self, run: bytes) -> tuple[int, ...]:
         """Return the words whose longest run of letters is within this one."""
-        numbers: list[int] = []
-        for start in range(len(run) - GRAM + 1):
-            for piece, number in self._grams.get(run[start : start + GRAM], ()):
-                if run.startswith(piece, start):
-                    numbers.append(number)
+        numbers = tuple(
+            number
+            for start in range(len(run) - GRAM + 1)
+            for piece, number in self._grams.get(run[start : start + GRAM], ())
+            if run.startswith(piece, start)
+        )
         if len(run) <= MAX_RUN_LETTERS:
             if len(self._runs) >= MAX_RUNS:
                 self._runs.clear()
-            self._runs[run] = tuple(numbers)
-        return tuple(numbers)
+                self._telling.clear()
+                self._numbers.clear()
+            self._runs.add(run)
+            if numbers:
+                self._telling.add(run)
+                self._numbers[run] = numbers
+        return numbers

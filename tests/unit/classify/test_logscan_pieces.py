@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.classify import LogScanner, logscan
+from orchestrator.classify import LogScanner, logscan, words
 from orchestrator.classify.catalog import SIGNATURES
 from orchestrator.classify.logscan import MAX_LINE_BYTES
 from orchestrator.classify.shapes import LOUD, MAX_SHAPE_BYTES, MAX_SHAPES, Meaning, Shapes
@@ -68,11 +68,11 @@ def test_what_is_remembered_of_shapes_is_bounded():
 
 
 def test_a_word_is_found_by_its_letters_wherever_it_stands():
-    words = Words((b"errno 28", b"nccl", b"[retry", b"--", b"c++"))
-    assert words.find(b"oserror: [errno 28] no space") == [0]
-    assert words.find(b"errno 281; libnccl.so.2 [retry 3] --") == [0, 1, 2, 3]
-    assert words.find(b"g++ -c++") == [4]
-    assert words.find(b"errno 2 ncc l retry - c+") == []
+    index = Words((b"errno 28", b"nccl", b"[retry", b"--", b"c++"))
+    assert index.find(b"oserror: [errno 28] no space") == [0]
+    assert index.find(b"errno 281; libnccl.so.2 [retry 3] --") == [0, 1, 2, 3]
+    assert index.find(b"g++ -c++") == [4]
+    assert index.find(b"errno 2 ncc l retry - c+") == []
 
 
 def test_every_word_of_the_catalogue_leads_to_its_signature():
@@ -124,3 +124,11 @@ def test_a_gap_moves_what_comes_after_it_and_nothing_else(
     assert [m.evidence.text for m in shown.matches] == [m.evidence.text for m in expected.matches]
     assert shown.truncated == bool(rest)
     assert shown.last_step == expected.last_step
+
+
+def test_an_index_that_forgets_finds_all_the_same(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(words, "MAX_RUNS", 3)
+    index = Words((b"alpha", b"beta"))
+    for number in range(50):
+        new = bytes(97 + (number // 26**place) % 26 for place in range(3)) * 2
+        assert index.find(b"alpha " + new + b" xbetax") == [0, 1]
