@@ -128,16 +128,18 @@ class Acts:
         attempt, site = run.teller.attempt, self._sites[run.row.target_key]
         if attempt is None or not run.patience.is_due(self._clock.monotonic()):
             return
-        run.is_looked_into = True
+        run.hang_look.begin()
 
         def ask() -> str:
             _require_running(site, run.row.target_key)
-            run.taken = take_and_record(
+            taken = take_and_record(
                 site.client(), site.state_dir, run.row.name, attempt, self._record, run.row.id, self._clock
             )
-            return run.taken.text
+            run.hang_look.taken = taken
+            return taken.text
 
-        self._begin(run, "stacks", attempt, ask)
+        # Not `busy`: a guest that does not answer must not keep the run's end from being seen.
+        self._spawn(run, "stacks", attempt, ask)
 
     @staticmethod
     def _closed(run: RunWatch, snapshot: Snapshot, spec: RunSpec) -> tuple[Closed, ...]:
@@ -228,12 +230,13 @@ class Acts:
         if ended.kind == "look":
             self._looked(ended)
             return
-        run.busy = False
         if isinstance(error, RecordError):
             raise error
-        if ended.kind == "stacks" and not isinstance(error, ActRefused):
-            run.tell_stacks(error, self._clock.now())
-        elif error is None:
+        if ended.kind == "stacks":
+            self._asked(ended)
+            return
+        run.busy = False
+        if error is None:
             if (run.teller.attempt or 0) < ended.attempt or ended.kind == "stop":
                 run.patience.done(self._clock.monotonic())
             level = Level.GOOD if ended.kind == "start" else Level.INFO
@@ -245,11 +248,21 @@ class Acts:
         elif isinstance(error, GuestRefused):
             self._refused(run, error.reason, f"not yet: {error}")
         elif isinstance(error, (ActRefused, BlindError, ConfigError)):
-            run.is_looked_into = run.is_looked_into and ended.kind != "stacks"
             self._refused(run, error.code, f"not yet: {error}")
         else:
             logger.error("an act failed", exc_info=error, extra={"run": run.row.name})
             self._refused(run, "fault", f"the act failed: {error!r}", kind="fault", level=Level.BAD)
+
+    def _asked(self, ended: ActEnded) -> None:
+        """The ranks have answered, or cannot be asked; only a container that is held is asked again."""
+        run, error = ended.run, ended.error
+        run.hang_look.end(again=isinstance(error, ActRefused))
+        if run.teller.attempt != ended.attempt:
+            return
+        if isinstance(error, ActRefused):
+            self._refused(run, error.code, f"not yet: {error}")
+        else:
+            run.tell_stacks(error, self._clock.now())
 
     def _looked(self, ended: ActEnded) -> None:
         if ended.error is not None:

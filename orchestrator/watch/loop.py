@@ -213,6 +213,8 @@ class Watcher:
             decision = run.turn(now)
             if run.wants_stacks:
                 self.acts.look_into(run)
+            elif run.awaits_stacks:
+                return
             elif decision is not None and self._clock.monotonic() >= self._faulty_until.get(run.row.id, 0.0):
                 self.acts.consider(run, decision)
 

@@ -22,6 +22,7 @@ from orchestrator.watch.hosttelling import HostTeller
 from orchestrator.watch.noticing import Notices
 from orchestrator.watch.patience import Patience
 from orchestrator.watch.patterns import Patterns
+from orchestrator.watch.stacktaking import HangLook
 from orchestrator.watch.telling import RELAUNCHES, Teller, evidence_json
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.watch.samplebuffer import SampleBuffer
-    from orchestrator.watch.stacktaking import Taken
     from orchestrator.wire import Message
 
 REREAD_BYTES = 64 << 20
@@ -101,8 +101,7 @@ class RunWatch:
         self.decision: Decision | None = None
         self.ended: Exit | None = None
         self.busy = False  # an act is being carried out
-        self.is_looked_into = False  # the ranks of what hangs were asked where they are
-        self.taken: Taken | None = None  # what they said
+        self.hang_look = HangLook()
         self.holders = ""  # who keeps the GPUs from a relaunch, as the host tells it
         self.diagnosis: Diagnosis | None = None
         self._record = record
@@ -305,15 +304,24 @@ class RunWatch:
     @property
     def wants_stacks(self) -> bool:
         """Whether it hangs and its ranks were not asked yet; a watch that only observes asks nobody."""
-        hangs = self.diagnosis is not None and self.diagnosis.state is RunState.HUNG
-        return hangs and self.acting and not self.busy and not self.is_looked_into
+        return self._hangs and self.acting and not self.busy and self.hang_look.is_wanted
+
+    @property
+    def awaits_stacks(self) -> bool:
+        """Whether its ranks are being asked: nothing is done about a hang before they have answered."""
+        return self._hangs and self.hang_look.is_under_way
+
+    @property
+    def _hangs(self) -> bool:
+        return self.diagnosis is not None and self.diagnosis.state is RunState.HUNG
 
     def tell_stacks(self, error: BaseException | None, now: datetime) -> None:
         """Tell where the ranks are, or why nobody knows; that holds nothing up."""
-        if error is not None or self.taken is None:
+        taken = self.hang_look.taken
+        if error is not None or taken is None:
             self.teller.emit("stacks", now, f"could not be had: {error}", level=Level.WARNING)
             return
-        self.teller.emit("stacks", now, self.taken.text, level=Level.WARNING, detail=self.taken.detail())
+        self.teller.emit("stacks", now, taken.text, level=Level.WARNING, detail=taken.detail())
 
     def _limits(self) -> Limits:
         return self.playbook.limits_for(self.tracker.median_step_s, self.tracker.median_phase_s)
@@ -352,7 +360,7 @@ class RunWatch:
             self.patience.reset()
         self.decision = None
         if diagnosis.state is not RunState.HUNG:
-            self.is_looked_into, self.taken = False, None
+            self.hang_look.forget()
         # A person who relaunches stops the run for a moment only; the next attempt is about to come.
         is_passing = diagnosis.state is RunState.STOPPED and snapshot.stop_reason == RELAUNCH_REASON
         self.ended = None if is_passing else _FINAL_EXIT.get(diagnosis.state)

@@ -64,6 +64,33 @@ class Taken:
         }
 
 
+@dataclass
+class HangLook:
+    """How far the look into one run's hang has come."""
+
+    is_under_way: bool = False
+    taken: Taken | None = None
+    _is_begun: bool = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether this hang was not looked into yet."""
+        return not self._is_begun and not self.is_under_way
+
+    def begin(self) -> None:
+        """The ranks are being asked."""
+        self._is_begun, self.is_under_way, self.taken = True, True, None
+
+    def end(self, *, again: bool) -> None:
+        """They have answered, or cannot be asked; `again`: not now."""
+        self.is_under_way = False
+        self._is_begun = self._is_begun and not again
+
+    def forget(self) -> None:
+        """It does not hang any more; a look that is under way goes on to its end."""
+        self._is_begun, self.taken = False, None
+
+
 def take_stacks(
     client: Asked, state_dir: str, run: str, attempt: int | None = None, *, timeout_s: float = TIMEOUT_S
 ) -> Taken:

@@ -58,6 +58,32 @@ def test_a_container_that_a_backup_holds_is_neither_asked_nor_stopped_until_it_i
     assert verbs(bench) == ["stacks", "stop"]
 
 
+def test_a_guest_that_does_not_answer_hides_no_death(bench):
+    bench.guest.goes_on.clear()
+    hang(bench)
+    assert bench.guest.is_asked.wait(10)
+    assert verbs(bench) == ["stacks"]
+    bench.die(code=1)
+    assert bench.run.diagnosis is not None
+    assert bench.run.diagnosis.state.value == "dead"
+    bench.guest.goes_on.set()
+    bench.watcher.acts.join(10)
+    bench.turn(1)
+    assert verbs(bench) == ["stacks", "start"], "what is dead needs no stop"
+
+
+def test_nothing_is_done_about_a_hang_while_its_ranks_are_asked(bench):
+    bench.guest.goes_on.clear()
+    hang(bench)
+    assert bench.guest.is_asked.wait(10)
+    bench.turn(40)
+    assert verbs(bench) == ["stacks"]
+    bench.guest.goes_on.set()
+    bench.watcher.acts.join(10)
+    bench.turn(1)
+    assert verbs(bench) == ["stacks", "stop"]
+
+
 def test_a_run_that_hangs_again_is_asked_again(record):
     book = "extends: default\nbackoff: [1h]\njitter: 0\ngrace: 0s\nlimits: {train: 60s}\n"
     bench = Bench(record, playbook=book)
