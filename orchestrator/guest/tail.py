@@ -31,14 +31,15 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     if offset < 0:
         offset = max(0, files.size_of(log) - asked.integer(request, "last_bytes", LAST_BYTES))
     follows = bool(request.get("follow"))
+    end = offset + asked.integer(request, "limit", asked.LARGEST)
     masked = MaskedFile(log, RunMasks(place).current)
     while True:
-        piece = masked.piece(offset, wire.MAX_CHUNK_BYTES, is_final=not follows)
+        piece = masked.piece(offset, wire.MAX_CHUNK_BYTES, is_final=not follows)[: end - offset]
         if piece:
             fields = {"run": place.name, "attempt": number, "offset": offset, "data": wire.pack_bytes(piece)}
             link.send("log", fields)
             offset += len(piece)
-        elif not follows or _has_gone(link):
+        elif offset >= end or not follows or _has_gone(link):
             break
     link.send("end", {"run": place.name, "attempt": number, "size": files.size_of(log)})
 

@@ -111,10 +111,13 @@ def test_tail_gives_the_end_or_any_part_of_a_log(guest):
     assert tail(last_bytes=10) == whole[-10:]
     assert tail(offset=0) == whole
     assert tail(offset=17, attempt=1) == whole[17:]
+    assert tail(offset=5, limit=7) == whole[5:12]
+    assert tail(offset=5, limit=0) == b""
     assert tail(last_bytes=0) == b""
     assert tail(offset=1 << 40) == b""
     assert guest.ask("tail", run="r", attempt=2)[-1]["code"] == "not_found"
     assert guest.ask("tail", run="r", offset="x")[-1]["code"] == "bad_request"
+    assert guest.ask("tail", run="r", limit=-1)[-1]["code"] == "bad_request"
 
 
 def test_tail_follows_until_its_reader_goes(guest):
