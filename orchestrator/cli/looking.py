@@ -50,9 +50,9 @@ def _diagnose_now(row: RunRow, *, gpus: bool = False) -> tuple[RunTracker | None
     from orchestrator.classify import diagnose
     from orchestrator.operate import look
 
-    site = site_of(row)
+    site, book = site_of(row), load_playbook(row.playbook)
     try:
-        tracker = look(site, row.name, SETTINGS.clock, gpus=gpus)
+        tracker = look(site, row.name, SETTINGS.clock, gpus=gpus, custom=book.custom)
     except (BlindError, GuestRefused) as error:
         return None, Diagnosis(state=RunState.BLIND, failure=None, summary=str(error))
     finally:
@@ -60,7 +60,7 @@ def _diagnose_now(row: RunRow, *, gpus: bool = False) -> tuple[RunTracker | None
     snapshot = tracker.snapshot(SETTINGS.clock.now())
     if snapshot is None:
         return tracker, Diagnosis(state=RunState.NEW, failure=None, summary="never started there")
-    limits = load_playbook(row.playbook).limits_for(tracker.median_step_s)
+    limits = book.limits_for(tracker.median_step_s, tracker.median_phase_s)
     return tracker, diagnose(snapshot, limits)
 
 

@@ -42,7 +42,7 @@ def show(failure: ClassName = None, playbook: options.Playbook = None, as_json: 
     """
     book = load_playbook(playbook)
     rules = (
-        [book.rule(_class(failure))] if failure is not None else [book.rules[each] for each in FailureClass]
+        [book.rule(_class(failure))] if failure is not None else [*_own(book), *map(book.rule, FailureClass)]
     )
     if as_json:
         print_json({**_globals(book), "rules": [rule_json(rule) for rule in rules]})
@@ -65,7 +65,7 @@ def show(failure: ClassName = None, playbook: options.Playbook = None, as_json: 
         ]
         then = rule.then.value if rule.attempts else ""
         times = str(rule.attempts) if rule.attempts else ""
-        table.add_row(rule.failure.value, rule.act.value, times, then, ", ".join(does), rule.why)
+        table.add_row(rule.key, rule.act.value, times, then, ", ".join(does), rule.why)
     out.print(table)
 
 
@@ -129,6 +129,11 @@ def explain(
         SETTINGS.out.print(plain(line), markup=False)
 
 
+def _own(book: Playbook) -> list[Rule]:
+    """The rules of the user's own, which come before those of the classes."""
+    return [each.rule for each in book.custom]
+
+
 def _class(name: str) -> FailureClass:
     try:
         return FailureClass(name)
@@ -169,6 +174,7 @@ def rule_json(rule: Rule) -> dict[str, Any]:
     """Return a rule as plain data."""
     return {
         "class": rule.failure.value,
+        "name": rule.name,
         "act": rule.act.value,
         "why": rule.why,
         "attempts": rule.attempts,
@@ -213,8 +219,8 @@ def rule_lines(rule: Rule, book: Playbook) -> list[str]:
 def idle_rungs(book: Playbook) -> list[str]:
     """Return which rungs can never be taken, as `allow` does not name what they change."""
     return [
-        f"{rule.failure.value}: rung {number} changes {key}, which `allow` does not name; it is passed over"
-        for rule in book.rules.values()
+        f"{rule.key}: rung {number} changes {key}, which `allow` does not name; it is passed over"
+        for rule in (*_own(book), *book.rules.values())
         for number, rung in enumerate(rule.ladder, 1)
         for key in rung.keys
         if key not in book.allow

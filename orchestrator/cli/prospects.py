@@ -41,7 +41,7 @@ def look_ahead(
     }
     site = site_of(row)
     try:
-        tracker = look(site, row.name, SETTINGS.clock, gpus=True)
+        tracker = look(site, row.name, SETTINGS.clock, gpus=True, custom=book.custom)
     except (BlindError, GuestRefused) as error:
         blind = Diagnosis(state=RunState.BLIND, failure=None, summary=str(error))
         return {
@@ -60,13 +60,13 @@ def look_ahead(
     known = facts(tracker.spec, tracker.view.environment if tracker.view else None)
     decision = decide(diagnosis, book, history, snapshot, now, 0.0, known)
     ledger = open_ledger(history, snapshot)
-    rule = book.rule(diagnosis.failure or FailureClass.UNKNOWN)
+    rule = book.rule_of(diagnosis)
     is_over = diagnosis.state in (RunState.DEAD, RunState.HUNG)
     return {
         **base,
         **_said(diagnosis),
         "decision": _decision(decision, now, _ended_at(tracker, snapshot, ledger)),
-        "budgets": _budgets(ledger, book, diagnosis if is_over else None),
+        "budgets": _budgets(ledger, book, rule, diagnosis if is_over else None),
         "ceiling": {"attempts": ledger.num_today(now), "allowed": book.max_attempts_per_day},
         "crash_loop": {
             "deaths": ledger.num_deaths(now, book.loop_window_s) - (not is_over),
@@ -132,16 +132,17 @@ def _decision(decision: Decision, now: datetime, ended_at: datetime) -> dict[str
     }
 
 
-def _budgets(ledger: Ledger, book: Playbook, diagnosis: Diagnosis | None) -> list[dict[str, Any]]:
+def _budgets(ledger: Ledger, book: Playbook, rule: Rule, diagnosis: Diagnosis | None) -> list[dict[str, Any]]:
     """Return what is spent of each cause since a checkpoint last advanced, this death's first."""
     causes = {a.fingerprint: a.failure for a in ledger.chain if a.fingerprint}
-    if diagnosis is not None and diagnosis.fingerprint:
-        causes = {diagnosis.fingerprint: diagnosis.failure, **causes}
+    own = diagnosis.fingerprint if diagnosis is not None else None
+    if diagnosis is not None and own:
+        causes = {own: diagnosis.failure, **causes}
     return [
         {
             "cause": cause,
             "spent": ledger.num_spent(cause),
-            "allowed": book.rule(failure or FailureClass.UNKNOWN).attempts,
+            "allowed": (rule if cause == own else book.rule(failure or FailureClass.UNKNOWN)).attempts,
         }
         for cause, failure in causes.items()
     ]

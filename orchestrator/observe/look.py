@@ -9,9 +9,10 @@ from orchestrator.observe.tracker import RunTracker
 from orchestrator.types import Present, Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.clock import Clock
+    from orchestrator.userrules import CustomRule
     from orchestrator.wire import Message
 
 LOOK_TIMEOUT_S = 30.0
@@ -45,17 +46,25 @@ class Place(Protocol):
 
 
 def look(
-    place: Place, run: str, clock: Clock, *, log_bytes: int = LOOK_LOG_BYTES, gpus: bool = False
+    place: Place,
+    run: str,
+    clock: Clock,
+    *,
+    log_bytes: int = LOOK_LOG_BYTES,
+    gpus: bool = False,
+    custom: Sequence[CustomRule] = (),
 ) -> RunTracker:
     """Return what the container shows of a run right now; a run that never was has no view.
 
     `gpus` asks for a reading of the GPUs too, which takes a moment, and seconds if the driver is stuck.
+    The log is also read for the user's own rules, `custom`.
 
     Raises:
         BlindError: It cannot be reached.
         GuestRefused: The container is not ready.
     """
     tracker = RunTracker(run)
+    tracker.custom = custom
     request = {"state_dir": place.state_dir, "run": run, "log_bytes": log_bytes, "gpus": gpus}
     tracker.apply(place.hello, clock.now())
     try:

@@ -87,3 +87,13 @@ def test_a_living_run_is_left_alone_and_may_be_asked_what_if(local):
     assert (called["kind"], called["act_at"]) == ("call", None)
     assert local.attempts("r1") == [1]
     assert len(local.trainers("r1")) == 1
+
+
+def test_a_rule_of_the_users_own_is_what_comes_next(local):
+    own = "{name: licence, regex: licence server is away, act: wait, why: The licence server comes back.}"
+    local.playbook.write_text(f"extends: default\ncustom: [{own}]\n")
+    local.begin("r1", "python3", "-c", "print('licence server is away'); raise SystemExit(3)")
+    ended(local, "r1")
+    decision = explain(local, "r1")["decision"]
+    assert (decision["kind"], decision["rule"]) == ("wait", "custom:licence")
+    assert local.json("status", "r1", code=None)["state"] == "dead"

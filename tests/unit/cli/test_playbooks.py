@@ -75,3 +75,11 @@ def test_a_wrong_file_is_told_with_file_and_line(capsys, tmp_path: Path, text: s
     path.write_text(text)
     assert said in answer(capsys, "check", str(path), code=Exit.USAGE)
     assert "cannot be read" in answer(capsys, "check", str(tmp_path / "none.yaml"), code=Exit.USAGE)
+
+
+def test_rules_of_the_users_own_are_shown_before_the_classes(capsys, tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    own = "{name: licence, regex: licence server is away, act: call, why: A person asks for a licence.}"
+    path.write_text(f"extends: default\ncustom: [{own}]\n")
+    first = json.loads(answer(capsys, "show", "--playbook", str(path), "--json"))["rules"][0]
+    assert (first["name"], first["act"]) == ("licence", "call")
