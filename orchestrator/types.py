@@ -221,6 +221,7 @@ class ExitRecord:
     at: datetime
     duration_s: float
     error: str | None = None
+    oom_kills: int | None = None  # of the container's processes, by the kernel, during the attempt
 
     @property
     def is_success(self) -> bool:

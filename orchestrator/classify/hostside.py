@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.classify.hostwords import OOM, card_name, describe, evidence, health, oom_words
+from orchestrator.classify.hostwords import OOM, card_name, counted, describe, evidence, health, oom_words
 from orchestrator.classify.kernel import KernelEvent, Kind, read_all
 from orchestrator.classify.xid import Blame
 from orchestrator.types import Evidence, FailureClass, Present, Role, Snapshot
@@ -142,6 +142,7 @@ def _memory(cause: Cause, events: tuple[KernelEvent, ...], snapshot: Snapshot) -
     # That a peer was killed must be near in time; a line without one proves no more than a SIGKILL does.
     killed = [e for e in killed if e.line.at is not None or cause.failure not in _KILLED_PEER]
     said = next((m.evidence for m in snapshot.log.matches if m.evidence.signature == "oom_killer"), None)
+    said = said or (counted(snapshot) if is_kill else None)
     if not killed and (said is None or not is_kill):
         return None
     event = max(killed, key=lambda e: e.process is not None, default=None)

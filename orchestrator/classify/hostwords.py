@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from orchestrator.classify.kernel import KernelEvent, Kind
 from orchestrator.classify.text import MAX_TEXT
-from orchestrator.types import Evidence, Role
+from orchestrator.types import Evidence, Present, Role
 
 if TYPE_CHECKING:
-    from orchestrator.types import Gpu
+    from orchestrator.types import Gpu, Snapshot
 
 OOM = "the kernel's OOM killer ended it: the container ran out of memory"
 
@@ -71,3 +71,13 @@ def evidence(event: KernelEvent, role: Role = Role.CONFIRMATION) -> Evidence:
     """Return the kernel's line as evidence."""
     signature = f"xid_{event.xid.xid.code}" if event.xid is not None else event.kind.value
     return Evidence(source="host", text=event.line.text[:MAX_TEXT], role=role, signature=signature)
+
+
+def counted(snapshot: Snapshot) -> Evidence | None:
+    """Return the container's own count of OOM kills as evidence; it needs nobody's leave on the host."""
+    count = snapshot.exit.value.oom_kills if isinstance(snapshot.exit, Present) else None
+    if not count:
+        return None
+    noun = "process" if count == 1 else "processes"
+    text = f"the kernel killed {count} {noun} of the container for want of memory during the attempt"
+    return Evidence(source="exit.json", text=text, role=Role.CONFIRMATION, signature="oom_kills")

@@ -25,6 +25,7 @@ def fields(
     duration_s: float = 0.0,
     leftover: list[int] | None = None,
     error: str | None = None,
+    oom_kills: int | None = None,
 ) -> dict[str, Any]:
     """Return the content of an exit.json that is written now."""
     return {
@@ -36,6 +37,7 @@ def fields(
         "duration_s": round(duration_s, 3),
         "leftover": leftover or [],
         "error": error,
+        "oom_kills": oom_kills,
     }
 
 

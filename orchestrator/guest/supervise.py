@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator import wire
-from orchestrator.guest import clock, exits, files, lock, paths, processes, signals
+from orchestrator.guest import clock, exits, files, lock, memory, paths, processes, signals
 from orchestrator.guest.follow import Follower
 from orchestrator.guest.masks import RunMasks
 
@@ -56,7 +56,7 @@ class Supervisor:
             return 1
         signals.become_subreaper()
         wake = signals.wake_on_signals(self.run, self.number)
-        started = clock.ticking()
+        started, kills = clock.ticking(), memory.oom_kills()
         try:
             process = self._spawn(held)
         except (OSError, ValueError) as error:
@@ -70,7 +70,12 @@ class Supervisor:
         process.returncode = 0  # reaped by us; Popen must not wait for a stranger of the same id
         code, number = _decode(self.status)
         fields = exits.fields(
-            self.number, code=code, signal=number, duration_s=duration_s, leftover=self.leftover
+            self.number,
+            code=code,
+            signal=number,
+            duration_s=duration_s,
+            leftover=self.leftover,
+            oom_kills=memory.since(kills),
         )
         follower.turn(is_final=True)
         return self._end(fields)

@@ -71,6 +71,7 @@ def exit_record(value: Mapping[str, Any]) -> ExitRecord:
         at=instant(value["at"]),
         duration_s=float(value["duration_s"]),
         error=value.get("error"),
+        oom_kills=value.get("oom_kills"),
     )
 
 

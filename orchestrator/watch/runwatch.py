@@ -48,6 +48,7 @@ _KERNEL_KNOWS = frozenset(
     {
         *(FailureClass.SIGNAL_EXIT, FailureClass.NCCL_ERROR, FailureClass.NCCL_TIMEOUT),
         *(FailureClass.CUDA_ILLEGAL_ACCESS, FailureClass.TORCHRUN_WRAPPER, FailureClass.UNKNOWN),
+        FailureClass.OOM_HOST,
     }
 )
 # What brings no news of life or death; a turn for each of them would be most of the work of a large watch.
@@ -330,6 +331,7 @@ class RunWatch:
         """A death that the kernel may explain waits a moment for its word: it comes by another way."""
         is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
         is_open = diagnosis.state is RunState.DEAD and diagnosis.failure in _KERNEL_KNOWS
+        is_open = is_open and not any(evidence.source == "host" for evidence in diagnosis.evidence)
         if not (is_new and is_open):
             self._dead_since = None
             return False

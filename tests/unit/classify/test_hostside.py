@@ -182,6 +182,22 @@ def test_a_killed_peer_explains_an_nccl_error():
     assert died(NCCL, HostLine(OOM, ago(4))).failure is _F.OOM_HOST
 
 
+def test_the_containers_own_count_names_a_kill_without_the_hosts_leave():
+    counted = Present(replace(make_exit(None, 9), oom_kills=1))
+    found = died("", exit=counted)
+    assert found.failure is _F.OOM_HOST
+    assert any("killed 1 process of the container" in e.text for e in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("signal", "code", "kills"), [(9, None, 0), (9, None, None), (11, None, 1), (None, 1, 2)]
+)
+def test_a_count_of_none_or_another_death_is_no_kill_by_the_kernel(signal, code, kills):
+    record = make_exit(code, signal)
+    found = died(TRACEBACK if code else "", exit=Present(replace(record, oom_kills=kills)))
+    assert found.failure is died(TRACEBACK if code else "", exit=Present(record)).failure
+
+
 def test_a_run_that_vanished_beside_a_kill_ran_out_of_memory():
     found = died("", HostLine(OOM, ago(1)), exit=Absent())
     assert found.failure is _F.OOM_HOST
