@@ -6,8 +6,8 @@
 The folder has `index.jsonl` and the files that it names, as `replay` reads them; ambiguous logs are left out.
 Per change: how many answers are right (or one that the label accepts), how many say too little (unknown, any
 exception, a bare launcher's table or signal, healthy or nothing), how many name something else, how many show
-the label's line where that can be seen, and how many would be relaunched though the playbook relaunches nothing
-of what it really was. A log that is cut may have lost its line: counted apart.
+the label's line where that can be seen, and how many would be relaunched though the playbook relaunches
+nothing of what it really was. A log that is cut may have lost its line: counted apart.
 """
 
 from __future__ import annotations

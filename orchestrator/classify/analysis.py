@@ -8,7 +8,7 @@ from orchestrator.classify import lines, match
 from orchestrator.classify.found import WRAPPER, Found, Ledger
 from orchestrator.classify.message import MAX_CONTINUATION, alone, read_on
 from orchestrator.classify.rankstate import RankState, Trace
-from orchestrator.classify.text import StepLine, clean, read_step, split_rank
+from orchestrator.classify.text import StepLine, clean, is_bar, read_step, split_rank
 from orchestrator.types import FailureClass
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Analysis:
             self._commit(state)
             self._settle(state, number)
             return False
-        return read_on(root, body, offset)
+        return not is_bar(body) and read_on(root, body, offset)
 
     def _feed_step(
         self, state: RankState, number: int | None, step: StepLine, body: str, offset: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,10 @@ class Found:
     is_handled: bool = False
     hints: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Found:
+        """A copy that shares what never changes in place, which is all that it holds."""
+        return copy.copy(self)
 
     @property
     def role(self) -> Role:

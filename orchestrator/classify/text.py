@@ -80,6 +80,11 @@ def split_rank(text: str) -> tuple[int | None, str]:
     return int(match.group(1) or match.group(2)), text[match.end() :]
 
 
+def is_bar(text: str) -> bool:
+    """Whether a line is a progress bar, of whatever it counts."""
+    return "/" in text and _BAR.search(text) is not None
+
+
 def read_step(text: str) -> StepLine | None:
     """Return the progress that a line reports, or None. A bar that loads or tokenizes is no progress.
 
