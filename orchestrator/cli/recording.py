@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,7 @@ from orchestrator.terminal import one_line
 if TYPE_CHECKING:
     from orchestrator.record import Record, RunRow
     from orchestrator.replay.known import Known
+    from orchestrator.site import Site
 
 ENDING = ".tar.gz"
 MAX_EVENTS = 10_000
@@ -109,16 +111,28 @@ def _write(row: RunRow, known: Known, place: Path, *, whole: bool) -> str | None
 def _fill(row: RunRow, known: Known, folder: Path, *, whole: bool) -> str | None:
     from orchestrator.replay.recorder import Recorder
 
-    recorder, now = Recorder(known, folder, whole=whole), SETTINGS.clock.now()
-    site = site_of(row)
+    now, site = SETTINGS.clock.now(), site_of(row)
     try:
-        try:
-            recorder.write(site.client(), None, now)
-        except (BlindError, GuestRefused) as error:
-            unreached = one_line(error.message)
-            shutil.rmtree(folder, ignore_errors=True)
-            recorder.write(None, unreached, now)
-            return unreached
+        client = site.client()
+        heard = _with_kernel(known, site)
+        Recorder(heard, folder, whole=whole).write(client, None, now)
+    except (BlindError, GuestRefused) as error:
+        unreached = one_line(error.message)
+        shutil.rmtree(folder, ignore_errors=True)
+        Recorder(known, folder).write(None, unreached, now)
+        return unreached
     finally:
         site.close()
     return None
+
+
+def _with_kernel(known: Known, site: Site) -> Known:
+    """Add what the host's kernel said since the first attempt, where there is a host to ask."""
+    from orchestrator.replay.kernel import kernel_lines
+
+    ct = site.target.ct
+    began = min((row.started_at for row in known.attempts if row.started_at is not None), default=None)
+    if ct is None or began is None:
+        return known
+    lines, problem = kernel_lines(site, ct, began, SETTINGS.clock)
+    return replace(known, kernel=lines, kernel_problem=problem)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,16 @@ from orchestrator.clock import timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from datetime import datetime
 
     from orchestrator.record import AttemptRow, DiagnosisRow, EventRow, GpuRow, MetricRow
-    from orchestrator.types import Evidence
+    from orchestrator.types import Evidence, HostLine
 
 HEAD_BYTES = 64 * 1024
 TAIL_BYTES = 256 * 1024
 AROUND_BYTES = 16 * 1024
 MAX_WINDOWS = 40
+_BEFORE = timedelta(seconds=5)  # the start of an attempt is told a moment late
+_NEVER = datetime.max.replace(tzinfo=timezone.utc)
 _KERNEL = re.compile(r"NVRM: |oom-kill:|Memory cgroup|Out of memory|EXT4-fs|I/O error")
 
 
@@ -33,6 +35,8 @@ class Known:
     diagnoses: Sequence[DiagnosisRow]
     metrics: Sequence[MetricRow]
     gpus: Sequence[GpuRow]
+    kernel: Sequence[HostLine] = ()  # read from the host now
+    kernel_problem: str | None = None
 
     def gpu_lines(self, number: int) -> Iterator[dict[str, Any]]:
         """Return the GPU readings of an attempt."""
@@ -48,11 +52,19 @@ class Known:
         return (_event(event) for event in self.events)
 
     def kernel_lines(self, number: int) -> Iterator[dict[str, Any]]:
-        """Return the host's kernel lines that a diagnosis of the attempt named, each once."""
-        told = {
-            e.text: at for at, e in self._evidence(number) if e.source == "host" and _KERNEL.search(e.text)
+        """Return the host's kernel lines of the attempt, those that a diagnosis named included, each once."""
+        found: dict[str, tuple[datetime, int | None]]
+        found = {
+            e.text: (at, None)
+            for at, e in self._evidence(number)
+            if e.source == "host" and _KERNEL.search(e.text)
         }
-        return ({"at": timestamp(at), "line": text} for text, at in told.items())
+        begin, end = self._span(number)
+        for line in self.kernel:
+            if line.at is not None and begin <= line.at < end:
+                found[line.text] = (line.at, line.gpu)
+        for text, (at, gpu) in sorted(found.items(), key=lambda item: item[1][0]):
+            yield {"at": timestamp(at), "line": text, "gpu": gpu}
 
     def windows(self, number: int, size: int) -> list[tuple[int, int]]:
         """Return what is kept of a log: head, tail, and around each line that a diagnosis names."""
@@ -83,6 +95,11 @@ class Known:
             "checkpoint_step": row.checkpoint_step,
             "stop": told,
         }
+
+    def _span(self, number: int) -> tuple[datetime, datetime]:
+        """When the attempt was the newest one; never, if nobody knows its beginning."""
+        starts = {row.n: row.started_at - _BEFORE for row in self.attempts if row.started_at is not None}
+        return starts.get(number, _NEVER), min((at for n, at in starts.items() if n > number), default=_NEVER)
 
     def _evidence(self, number: int) -> Iterator[tuple[datetime, Evidence]]:
         for diagnosis in self.diagnoses:

@@ -69,6 +69,7 @@ class Recorder:
             "run": self._known.run,
             "recorded_at": timestamp(now),
             "unreached": unreached,
+            "kernel_problem": self._known.kernel_problem,
             "alive": far.run.get("alive"),
             "stop": far.run.get("stop"),
             "container": {key: far.hello.get(key) for key in ("boot_id", "pid1_start_ticks")},
@@ -141,7 +142,7 @@ class Recorder:
 
     def _read_log(self, client: GuestClient, number: int, begin: int, end: int) -> Iterator[bytes]:
         """Yield the log's bytes from `begin` to `end`; fewer, if it became shorter."""
-        request = {"run": self._known.run, "attempt": number, "offset": begin}
+        request = {"run": self._known.run, "attempt": number, "offset": begin, "limit": end - begin}
         stream = client.watch(request, verb="tail")
         at = begin
         try:
