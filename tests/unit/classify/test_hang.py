@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from orchestrator.classify import Limits, diagnose
 from orchestrator.types import Blind, GpuStill, LogReading, Phase, Present, Role, RunState
@@ -99,3 +101,36 @@ def test_the_gpus_of_the_moment_are_told_if_nothing_was_tracked():
     found = diagnose(still(gpus=Present((gpu,)), log=LogReading()), LIMITS)
     assert found.evidence[1].text == "GPU 0: 100 % at 120 W"
     assert found.evidence[2].text == "nothing printed since it is watched"
+
+
+spans = st.tuples(st.floats(0, 100), st.floats(0, 100)).map(lambda pair: (min(pair), max(pair)))
+stills = st.lists(
+    st.builds(
+        GpuStill,
+        index=st.integers(0, 7),
+        utilization_pct=spans,
+        power_w=st.none() | spans,
+        stepping_w=st.none() | st.floats(0, 700),
+    ),
+    max_size=8,
+).map(tuple)
+ages = st.none() | st.floats(-1000, 10_000).map(ago)
+
+
+@given(
+    st.sampled_from(list(Phase)), st.floats(0, 10_000), ages, ages, stills, st.sampled_from([None, "running"])
+)
+def test_whatever_else_is_read_only_a_limit_that_passed_makes_a_hang_and_twice_it_always_does(
+    phase, silent_s, grew, told, gpus, container
+):
+    snapshot = still(
+        phase, silent_s, log_grew_at=grew, step_seen_at=told, gpus_still=gpus, container=container
+    )
+    limit_s = LIMITS.limit_s(phase)
+    signs = [ago(silent_s), told] + ([grew] if phase in (Phase.INIT, Phase.LOAD) else [])
+    silence = (snapshot.now - max(each for each in signs if each is not None)).total_seconds()
+    found = diagnose(snapshot, LIMITS)
+    if found.state is RunState.HUNG:
+        assert silence > limit_s
+        assert 0.5 < found.confidence < 1
+    assert silence <= 2 * limit_s or found.state is RunState.HUNG
