@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import diagnose
@@ -20,6 +19,7 @@ from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.hosttelling import HostTeller
 from orchestrator.watch.noticing import Notices
+from orchestrator.watch.pace import Pace
 from orchestrator.watch.patience import Patience
 from orchestrator.watch.patterns import Patterns
 from orchestrator.watch.stacktaking import HangLook
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 REREAD_BYTES = 64 << 20
 KERNEL_WAIT_S = 0.7  # for a line of the kernel that is on its way
 KERNEL_OPEN_S = 4.0  # for its log to be followed, at the beginning and after a cut
-CALM_TURN_S = 0.5  # of a run that lives and says nothing but steps
 
 _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
 _LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
@@ -48,11 +47,8 @@ _KERNEL_KNOWS = frozenset(
     {
         *(FailureClass.SIGNAL_EXIT, FailureClass.NCCL_ERROR, FailureClass.NCCL_TIMEOUT),
         *(FailureClass.CUDA_ILLEGAL_ACCESS, FailureClass.TORCHRUN_WRAPPER, FailureClass.UNKNOWN),
-        FailureClass.OOM_HOST,
     }
 )
-# What brings no news of life or death; a turn for each of them would be most of the work of a large watch.
-_CALM_WORDS = frozenset({"log", "metrics", "gpu", "disk", "pong"})
 _FINAL_EXIT = {RunState.FINISHED: Exit.OK, RunState.STOPPED: Exit.NOT_RUNNING}
 
 
@@ -110,9 +106,7 @@ class RunWatch:
         self._kept: _Kept | None = None
         self._dead_since: datetime | None = None
         self._is_deaf = False
-        self._is_touched = True  # something came that the next turn must look at
-        self._turned_at: datetime | None = None
-        self._heeded_at: datetime | None = None
+        self._pace = Pace()
         self._has_origin = False  # who began the newest attempt is on record
 
     # -- taking in
@@ -134,7 +128,7 @@ class RunWatch:
         self._is_deaf = self._is_deaf and message["type"] != "hello"
         if self._is_deaf:
             return
-        self._is_touched = self._is_touched or message["type"] not in _CALM_WORDS
+        self._pace.touch(message["type"])
         self.host_teller.begin(now)
         sighting = self.tracker.apply(message, now)
         if message["type"] == "watchers":
@@ -166,20 +160,20 @@ class RunWatch:
 
     def lost(self, code: str, reason: str, now: datetime) -> None:
         """The stream broke."""
-        self._is_touched = True
+        self._pace.touch()
         self.tracker.lost(reason)
         self.teller.lost(code, reason, now, was_seen=self.tracker.view is not None)
 
     def container(self, state: str | None) -> None:
         """The host said what the container is doing, `frozen:backup` where a lock tells why."""
-        self._is_touched = True
+        self._pace.touch()
         is_frozen = state is not None and state.startswith("frozen")
         self.tracker.container = "frozen" if is_frozen else state
         self.tracker.container_lock = state.partition(":")[2] or None if state is not None else None
 
     def host(self, event: KernelEvent, now: datetime) -> None:
         """The host's kernel said something; it is told if it is about this run, and new."""
-        self._is_touched = True
+        self._pace.touch()
         kept = self.tracker.host.add(event, self.tracker.own_gpus)
         if kept is not None:
             self.host_teller.tell(kept, now, self.tracker.clock_skew_s)
@@ -247,12 +241,8 @@ class RunWatch:
     # -- one turn
 
     def needs_turn(self, now: datetime) -> bool:
-        """Whether there is anything to conclude: a calm run gets its turn every CALM_TURN_S."""
-        turned_s = abs((now - self._turned_at).total_seconds()) if self._turned_at is not None else None
-        if not self._is_touched and self._is_calm and turned_s is not None and turned_s < CALM_TURN_S:
-            return False
-        self._is_touched, self._turned_at = False, now
-        return True
+        """Whether there is anything to conclude."""
+        return self._pace.is_due(now, is_calm=self._is_calm)
 
     @property
     def _is_calm(self) -> bool:
@@ -293,10 +283,8 @@ class RunWatch:
 
     def _heed_clock(self, now: datetime) -> None:
         """A clock that was set back holds nothing up: what waits for an instant waits as long as before."""
-        back = self._heeded_at - now if self._heeded_at is not None else timedelta(0)
-        self._heeded_at = now
-        decision = self.decision
-        if back <= timedelta(0) or decision is None or decision.not_before is None:
+        back, decision = self._pace.set_back_by(now), self.decision
+        if not back or decision is None or decision.not_before is None:
             return
         self.decision = replace(decision, not_before=decision.not_before - back)
         if self._kept is not None:
@@ -331,7 +319,6 @@ class RunWatch:
         """A death that the kernel may explain waits a moment for its word: it comes by another way."""
         is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
         is_open = diagnosis.state is RunState.DEAD and diagnosis.failure in _KERNEL_KNOWS
-        is_open = is_open and not any(evidence.source == "host" for evidence in diagnosis.evidence)
         if not (is_new and is_open):
             self._dead_since = None
             return False
