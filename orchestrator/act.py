@@ -161,6 +161,8 @@ class Actor:
             "actor": actor(),
             "rung": rung,
             "changes": dict(changes or {}),
+            # Of the playbook, and no secret; what a person gives may be one.
+            "env_changes": dict(env_update or {}) if by == "watch" else {},
             "remedies": [{"kind": remedy.kind.value, "step": remedy.step} for remedy in remedies],
         }
         request["spec"].update(whose)

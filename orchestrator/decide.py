@@ -139,12 +139,18 @@ def _remedies(
             continue
         is_back = kind is RemedyKind.PREVIOUS_CHECKPOINT
         last = snapshot.last_step
-        step = checkpoint(snapshot, ledger.own) if is_back else None if last is None else last + 1
+        step = _newest(ledger, snapshot) if is_back else None if last is None else last + 1
         if step is None:
             lacks = "no checkpoint is known to go back from" if is_back else "no step is known to leave out"
             return (), f"{lacks}. {rule.why}"
         found.append(Remedy(kind, step))
     return tuple(found), ""
+
+
+def _newest(ledger: Ledger, snapshot: Snapshot) -> int | None:
+    """The newest checkpoint that was seen: heartbeat and disk are told of at their own times."""
+    told = (checkpoint(snapshot), ledger.own.checkpoint_step if ledger.own is not None else None)
+    return max((step for step in told if step is not None), default=None)
 
 
 def _relaunch(

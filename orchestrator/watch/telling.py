@@ -208,6 +208,9 @@ class Teller:
             "rule": decision.rule,
             "attempts_left": decision.attempts_left,
             "changes": dict(decision.changes),
+            "env_changes": dict(decision.env_changes),
+            "remedies": [{"kind": each.kind.value, "step": each.step} for each in decision.remedies],
+            "rung": decision.rung,
             "in_s": round(max(wait_s, 0.0), 3),
         }
         level = Level.BAD if decision.kind in (ActKind.CALL, ActKind.GIVE_UP) else Level.INFO

@@ -299,6 +299,22 @@ def test_a_remedy_comes_with_its_step():
     assert second.remedies == (Remedy(RemedyKind.SKIP_BATCH, 64),)
 
 
+def test_the_checkpoint_to_set_aside_is_the_newest_on_disk_though_a_heartbeat_is_older():
+    playbook = parse(f"extends: default\n{REMEDIES}", "p.yaml")
+    nan = died(FailureClass.NAN_LOSS, "nan")
+    own = past(1, 60, failure=FailureClass.NAN_LOSS, fingerprint="nan")
+    found = judge(now_at(1, checkpoint=50, step=63), own, diagnosis=nan, playbook=playbook)
+    assert found.remedies == (Remedy(RemedyKind.PREVIOUS_CHECKPOINT, 60),)
+
+
+def test_a_checkpoint_that_is_reached_again_after_going_back_refills_nothing():
+    playbook = parse(f"extends: default\n{REMEDIES}", "p.yaml")
+    nan = died(FailureClass.NAN_LOSS, "nan")
+    before = [past(i, 50, failure=FailureClass.NAN_LOSS, fingerprint="nan", rung=i - 2) for i in (1, 2)]
+    found = judge(now_at(3, checkpoint=50, step=63), *before, diagnosis=nan, playbook=playbook)
+    assert (found.kind, found.attempts_left) == (ActKind.GIVE_UP, 0)
+
+
 def test_a_remedy_without_what_it_needs_calls_a_person():
     playbook = parse(f"extends: default\n{REMEDIES}", "p.yaml")
     called = judge(now_at(1), diagnosis=died(FailureClass.NAN_LOSS, "nan"), playbook=playbook)

@@ -11,6 +11,7 @@ import pytest
 from orchestrator.errors import Exit, HostUnreachable, RecordError
 from orchestrator.observe import Holder
 from orchestrator.record import Record
+from orchestrator.watch.company import WHY
 from tests.builders import attempt_message, heartbeat_json, run_message
 from tests.unit.watch.bench import HELLO, NO_DRIVER, PONG, Bench, exit_json, raising, refused
 
@@ -93,8 +94,7 @@ def test_another_watcher_that_acts_is_told_once_and_when_it_left(bench):
         bench.send({"type": "watchers", "watchers": present})
         bench.turn(5)
     assert bench.told("watchers") == [
-        "also watched by ann@laptop (pid 12), which acts; whichever starts the next attempt first, "
-        "the other is refused and goes on watching",
+        f"also watched by ann@laptop (pid 12), which acts; {WHY}",
         "also watched by bob@laptop (pid 12), which only looks",
         "no longer watched by ann@laptop (pid 12), which acts",
     ]
@@ -133,6 +133,8 @@ def test_remedies_travel_with_the_start(record):
     (start,) = [request for verb, request in bench.guest.calls if verb == "start"]
     assert (start["set_aside_step"], start["skip_steps"]) == (50, [])
     assert start["spec"]["remedies"] == [{"kind": "previous_checkpoint", "step": 50}]
+    (decision,) = [event.detail for event in bench.sink.events if event.kind == "decision"]
+    assert (decision["remedies"], decision["rung"]) == (start["spec"]["remedies"], 0)
     assert set(start["spec"]["actor"]) == {"user", "host", "pid"}
 
 
