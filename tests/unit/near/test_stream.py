@@ -5,6 +5,8 @@ from __future__ import annotations
 from queue import Queue
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from orchestrator.clock import SystemClock
 from orchestrator.errors import GuestRefused, HostUnreachable
 from orchestrator.observe import ContainerSeen, ContainerStream, Cursor, Lost, Observation, Received
@@ -156,10 +158,11 @@ def watched(script: list[dict[str, Any] | None], states: list[str]) -> list[Obse
     return found
 
 
-def test_a_container_that_was_frozen_and_speaks_again_is_asked_about_anew():
-    found = watched([None] * 16 + [{"type": "pong"}] * 6, ["frozen", "running"])
+@pytest.mark.parametrize("frozen", ["frozen", "frozen:backup"])
+def test_a_container_that_was_frozen_and_speaks_again_is_asked_about_anew(frozen):
+    found = watched([None] * 16 + [{"type": "pong"}] * 6, [frozen, "running"])
     seen = [o.state for o in found if isinstance(o, ContainerSeen)]
-    assert seen == ["frozen", "running"], "or it would be taken for frozen until the next cut"
+    assert seen == [frozen, "running"], "or it would be taken for frozen until the next cut"
 
 
 def test_a_container_that_stays_silent_is_asked_about_now_and_then_and_given_up():
