@@ -314,15 +314,34 @@ def test_logs_events_ps_explain_and_rm_tell_one_story(cli, lab, run):
     assert cli.json("ps")["runs"] == []
 
 
-def test_no_secret_reaches_argv_the_record_or_the_log(cli, lab, run):
+def test_no_secret_reaches_argv_the_record_or_a_screen_though_the_log_holds_it(cli, lab, run):
+    """The trainer prints its token, and dies with it in its last line."""
     cli.env["MY_TOKEN"] = "s3cret-value-of-mine"
-    cli.launch(
-        "--run", run, "--env", "MY_TOKEN", "--", "sh", "-c", 'echo "got ${#MY_TOKEN} letters"; sleep 3'
+    tells = (
+        'echo "got ${#MY_TOKEN} letters: $MY_TOKEN"; sleep 3; '
+        'echo "RuntimeError: CUDA error: out of memory near $MY_TOKEN" >&2; exit 1'
     )
+    cli.launch("--run", run, "--env", "MY_TOKEN", "--", "sh", "-c", tells)
     listed = lab.exec(["ps", "-eo", "args"]).stdout
     assert "s3cret" not in listed
-    assert cli.watch(run).end(60) == 0
-    assert "got 20 letters" in cli.run("logs", run).stdout
+    watch = cli.watch(run, "--observe-only")
+    assert watch.end(60) == 10
+    said = [
+        watch.out.read_text(),
+        cli.run("logs", run).stdout,
+        cli.run("logs", run, "--raw").stdout,
+        cli.run("explain", run).stdout,
+        cli.run("explain", run, "--json").stdout,
+        cli.run("events", run, "--json").stdout,
+        cli.run("status", run, "--json", code=10).stdout,
+    ]
+    for text in said:
+        assert "s3cret" not in text
+    assert f"got 20 letters: {'*' * 20}" in said[0]
+    assert f"got 20 letters: {'*' * 20}" in said[1]
+    assert "near *****" in said[3]
+    log = (lab.rootfs / "var/lib/dflashctl/runs" / run / "attempts/1/log").read_bytes()
+    assert log.count(b"s3cret-value-of-mine") == 2, "it is masked on its way out, not on the disk"
     for path in Path(cli.home).rglob("*"):
         assert not path.is_file() or b"s3cret" not in path.read_bytes(), path
 
