@@ -198,8 +198,7 @@ class ContainerStream(threading.Thread):
         if self._state not in (None, "running") and asked_s_ago >= ASK_HOST_AGAIN_S:
             return True
         # What speaks is neither frozen nor stopped any more; a lock may well last.
-        state = (self._state or "").partition(":")[0]  # "frozen:backup" says why
-        return state in ("frozen", "stopped") and silent_s < SPEAKS_S <= asked_s_ago
+        return self._state in ("frozen", "stopped") and silent_s < SPEAKS_S <= asked_s_ago
 
     def _put(self, observation: Observation) -> None:
         """Hand it over; a full queue holds us back, and through us the guest, but never past `stop`."""
