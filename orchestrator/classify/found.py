@@ -58,8 +58,12 @@ class Found:
 
     @property
     def can_be_survived(self) -> bool:
-        """False for a prediction, and for a dead thread: the threads that go on do not heal it."""
-        return self.role is not Role.PREDICTION and "thread" not in self.hints
+        """False for a prediction, and for a dead thread: the threads that go on do not heal it.
+
+        The race comes of threads, whether the line that names the thread is in view or not.
+        """
+        is_race = self.signature.failure is FailureClass.FX_TRACE_RACE
+        return self.role is not Role.PREDICTION and not is_race and "thread" not in self.hints
 
     def say(self, signature: Signature, text: str, offset: int) -> None:
         """Let a later line of the same message stand for it, which says more."""

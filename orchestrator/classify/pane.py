@@ -104,7 +104,7 @@ def _of_pane(cause: Cause) -> Cause:
 def _crashed(cause: Cause, log: LogReading, *, is_over: bool) -> Diagnosis:
     is_cut = cause.confidence < 0.5
     more = f"; {SEE_MORE}" if is_cut or cause.failure is _F.TORCHRUN_WRAPPER else ""
-    may_go_on = cause.failure is _F.NAN_LOSS or _is_mention(cause)
+    may_go_on = cause.failure is _F.NAN_LOSS or _is_mention(cause) or _went_on(cause, log)
     is_alive = may_go_on and not is_over and not _ends_in_prompt(log)
     return Diagnosis(
         state=RunState.UNSUPERVISED if is_alive else RunState.DEAD,
@@ -122,6 +122,13 @@ def _is_mention(cause: Cause) -> bool:
     """Whether only a sentence speaks of it, which may be about a try that is made again."""
     is_log = cause.root.source == "log" and cause.root.role is Role.ROOT
     return is_log and 0.5 <= cause.confidence <= PANE_CONFIDENCE and not is_weak_by_nature(cause.root)
+
+
+def _went_on(cause: Cause, log: LogReading) -> bool:
+    """Whether steps were printed after it: of other threads or ranks, which do not heal it, and live."""
+    root = next((m for m in log.matches if m.evidence == cause.root), None)
+    before = root.last_step_before if root is not None else None
+    return before is not None and log.last_step is not None and log.last_step > before
 
 
 def _from_exit(record: ExitRecord, log: LogReading) -> Diagnosis:

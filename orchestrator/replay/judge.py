@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.classify import CustomReader, LogScanner, diagnose_pane, title
 from orchestrator.classify.custom import apply_custom
 from orchestrator.classify.match import BY_NAME
-from orchestrator.decide import decide
 from orchestrator.masking import Masker
+from orchestrator.replay.alone import decide_alone, decision_json
 from orchestrator.replay.unwrap import Unwrapper
 from orchestrator.types import (
     Absent,
-    ActKind,
     Decision,
     Diagnosis,
     Evidence,
     ExitRecord,
     FailureClass,
-    History,
     Liveness,
     LogReading,
     Present,
@@ -45,18 +43,8 @@ _TRANSPORT = (_F.SSH_ERROR, _F.PCT_ERROR, _F.TMUX_ERROR, _F.SESSION_LOST)
 _QUIET_STATES = (RunState.HEALTHY, RunState.FINISHED)
 _SIGNALS = frozenset(range(1, 65))
 _LAST_SHELL_CODE = 192  # 128 + 64; above it a code is the program's own, 255 most often ssh's
-_RELAUNCHES = (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
-_UNDECIDED = (_F.UNKNOWN, _F.TORCHRUN_WRAPPER)
 HEAD_BYTES = 4096
 MAX_ALSO = 4
-KINDS = {
-    ActKind.NONE: "none",
-    ActKind.WAIT: "wait",
-    ActKind.RELAUNCH: "relaunch",
-    ActKind.RELAUNCH_WITH: "relaunch_with_changes",
-    ActKind.CALL: "call_a_person",
-    ActKind.GIVE_UP: "call_a_person",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,17 +77,6 @@ class Judgement:
             "summary": masker.text(self.diagnosis.summary),
             "fingerprint": masker.text(self.diagnosis.fingerprint) if self.diagnosis.fingerprint else None,
         }
-
-
-def decision_json(decision: Decision) -> dict[str, Any]:
-    """Return a decision as plain data: its kind, the changes of a ladder's rung, and why."""
-    changes = [{"set": key, "value": value} for key, value in decision.changes]
-    changes += [{"env": name, "value": value} for name, value in decision.env_changes]
-    changes += [{"do": remedy.kind.value, "value": remedy.text} for remedy in decision.remedies]
-    kind = KINDS[decision.kind]
-    if changes and decision.kind is ActKind.RELAUNCH:  # as is, but for what is put right before it
-        kind = KINDS[ActKind.RELAUNCH_WITH]
-    return {"kind": kind, "rule": decision.rule, "changes": changes, "reason": decision.reason}
 
 
 def judge_log(
@@ -213,7 +190,7 @@ def _of_a_living_pane(diagnosis: Diagnosis, log: LogReading) -> Diagnosis:
 def _judgement(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> Judgement:
     if diagnosis.failure in _TRANSPORT:
         diagnosis = replace(diagnosis, state=RunState.BLIND)  # of the way there, so nothing of the run
-    decision = _decision(diagnosis, snapshot, playbook)
+    decision = decide_alone(diagnosis, snapshot, playbook)
     shown = next(iter(diagnosis.evidence), None)
     failure = diagnosis.failure or _F.UNKNOWN
     warned = _first_warning(snapshot.log)
@@ -226,26 +203,6 @@ def _judgement(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> 
         also=_also(diagnosis, snapshot.log, failure),
         decision=decision,
     )
-
-
-def _decision(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -> Decision:
-    """Return what the playbook does, as far as one log alone may say so."""
-    decision = decide(diagnosis, playbook, History(), snapshot, snapshot.now, 0.0)
-    is_dead = diagnosis.state is RunState.DEAD
-    if is_dead and snapshot.log.truncated and diagnosis.failure in (None, *_UNDECIDED):
-        # The lines above these would say what it was; nothing is done before they are read.
-        kind = ActKind.NONE if diagnosis.failure is _F.TORCHRUN_WRAPPER else ActKind.CALL
-        return Decision(kind=kind, reason="these lines do not say what happened first; read more of the log")
-    if is_dead and diagnosis.failure is _F.PYTHON_EXCEPTION and decision.kind in _RELAUNCHES:
-        reason = (
-            "an error of the program that no rule knows; whether it comes again at once one log cannot say"
-        )
-        return Decision(kind=ActKind.CALL, reason=reason, rule=decision.rule)
-    if diagnosis.state is not RunState.UNSUPERVISED or diagnosis.failure in (None, _F.HEALTHY):
-        return decision
-    rule = playbook.rule_of(diagnosis)
-    kind = ActKind.CALL if rule.act is ActKind.CALL else ActKind.WAIT
-    return Decision(kind=kind, reason=f"it may still live. {rule.why}", rule=rule.key)
 
 
 def _first_warning(log: LogReading) -> Evidence | None:

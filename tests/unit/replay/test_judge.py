@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from orchestrator.cli import app
 from orchestrator.errors import Exit
-from orchestrator.replay.judge import KINDS, exit_record, judge_chunks, judge_log
+from orchestrator.replay.alone import KINDS
+from orchestrator.replay.judge import exit_record, judge_chunks, judge_log
 from orchestrator.types import ActKind, FailureClass, RunState
 
 STEPS = b"".join(b"step %d | loss 2.%d | lr 1e-4\n" % (n, 900 - n) for n in range(1, 30))
@@ -176,3 +177,30 @@ def test_a_loss_that_is_lost_in_a_living_pane_calls_and_is_no_relaunch():
     log = STEPS + b"".join(b"step %d | loss nan | lr 1e-4\n" % n for n in range(30, 40))
     found = judge(log)
     assert (found["class"], found["decision"]["kind"]) == ("nan_loss", "call_a_person")
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("root@192.0.2.10: Permission denied (publickey,password).", "call_a_person"),
+        ("Host key verification failed.", "call_a_person"),
+        ("Configuration file 'nodes/pve/lxc/101.conf' does not exist", "call_a_person"),
+        ("CT is locked (backup)", "wait"),
+        ("client_loop: send disconnect: Broken pipe", "wait"),
+        ("no server running on /tmp/tmux-0/default", "wait"),
+    ],
+)
+def test_a_way_that_is_shut_calls_and_one_that_may_open_waits_and_neither_is_a_death(line, kind):
+    found = judge(line.encode() + b"\n", 255, 80)
+    assert (found["state"], found["decision"]["kind"]) == ("blind", kind)
+
+
+@pytest.mark.parametrize(("frame", "kind"), [("dispatch_trace", "call_a_person"), ("step", None)])
+def test_a_trace_in_the_very_thread_of_the_call_is_no_race_and_not_relaunched(frame: str, kind: str | None):
+    frames = f'Traceback (most recent call last):\n  File "/run/x.py", line 4, in {frame}\n    f()\n'
+    error = (
+        "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function.\n"
+    )
+    found = judge(STEPS + (frames + error).encode(), 1)
+    assert found["class"] == "fx_trace_race"
+    assert (found["decision"]["kind"] == "call_a_person") is (kind is not None)
