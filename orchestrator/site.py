@@ -15,7 +15,7 @@ from orchestrator.observe import Holder, container_state, gpu_holders
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.connection.shell import Stream
+    from orchestrator.connection.shell import Result, Stream
     from orchestrator.inventory import Target
     from orchestrator.wire import Message
 
@@ -149,6 +149,18 @@ class Site:
             shell = self._host_shell()
         become = self.target.become or () if is_root else ()
         return shell.stream(("env", "LC_ALL=C", *become, *argv))
+
+    def ask_host(self, argv: Sequence[str], *, is_root: bool, timeout_s: float) -> Result:
+        """Run a command on the host to its end.
+
+        Raises:
+            BlindError: The host cannot be reached, or this site was closed.
+        """
+        with self._lock:
+            self._check_open()
+            shell = self._host_shell()
+        become = self.target.become or () if is_root else ()
+        return shell.run(("env", "LC_ALL=C", *become, *argv), timeout_s=timeout_s)
 
     def _host_shell(self) -> Shell:
         if self._host is None:

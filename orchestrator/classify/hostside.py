@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from orchestrator.classify.hostwords import OOM, card_name, counted, describe, evidence, health, oom_words
 from orchestrator.classify.kernel import KernelEvent, Kind, read_all
 from orchestrator.classify.xid import Blame
-from orchestrator.types import Evidence, FailureClass, Present, Role, Snapshot
+from orchestrator.types import Evidence, FailureClass, Present, Role, RunState, Snapshot
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -33,9 +33,16 @@ _CARDS = frozenset({_F.GPU_LOST, _F.GPU_ECC, _F.GPU_NVLINK})
 # How the failure of a card looks from the program; a wrong configuration is never a card's doing.
 _LOOKS = _COLLECTIVE | _CARDS | {_F.CUDA_ILLEGAL_ACCESS, _F.CUDA_INIT, _F.SIGNAL_EXIT, _F.UNKNOWN}
 _LOOKS |= {_F.TORCHRUN_WRAPPER}
+_MAY_KNOW = frozenset({_F.OOM_HOST, *_LOOKS}) - _CARDS - {_F.HANG, _F.CUDA_INIT}
 _DEVICE_WORDS = ("CUDA", "cuda", "NCCL", "cuDNN", "CUBLAS", "NVML")
 _KILLED_PEER = frozenset({_F.NCCL_ERROR, _F.TORCHRUN_WRAPPER})
 _DISKS = frozenset({_F.IO_ERROR, _F.DISK_FULL, _F.SIGNAL_EXIT, _F.UNKNOWN})
+
+
+def may_know(diagnosis: Diagnosis) -> bool:
+    """Whether the host's kernel may know more of a death than was said yet."""
+    is_open = diagnosis.state is RunState.DEAD and diagnosis.failure in _MAY_KNOW
+    return is_open and not any(evidence.source == "host" for evidence in diagnosis.evidence)
 
 
 def ask_host(cause: Cause, snapshot: Snapshot) -> Cause:

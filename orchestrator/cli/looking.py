@@ -48,20 +48,27 @@ def register(app: typer.Typer) -> None:
 def _diagnose_now(row: RunRow, *, gpus: bool = False) -> tuple[RunTracker | None, Diagnosis]:
     """Look at a run; a container that cannot be reached is a blind diagnosis, not an error."""
     from orchestrator.classify import diagnose
+    from orchestrator.classify.hostside import may_know
+    from orchestrator.observe.hostlook import kernel_events
     from orchestrator.operate import look
 
     site, book = site_of(row), load_playbook(row.playbook)
     try:
         tracker = look(site, row.name, SETTINGS.clock, gpus=gpus, custom=book.custom)
+        snapshot = tracker.snapshot(SETTINGS.clock.now())
+        if snapshot is None:
+            return tracker, Diagnosis(state=RunState.NEW, failure=None, summary="never started there")
+        limits = book.limits_for(tracker.median_step_s, tracker.median_phase_s)
+        diagnosis = diagnose(snapshot, limits)
+        if may_know(diagnosis) and snapshot.started_at is not None:
+            tracker.host.ct = site.ct
+            tracker.host.add_all(kernel_events(site, snapshot.started_at), tracker.own_gpus)
+            diagnosis = diagnose(tracker.snapshot(SETTINGS.clock.now()) or snapshot, limits)
     except (BlindError, GuestRefused) as error:
         return None, Diagnosis(state=RunState.BLIND, failure=None, summary=str(error))
     finally:
         site.close()
-    snapshot = tracker.snapshot(SETTINGS.clock.now())
-    if snapshot is None:
-        return tracker, Diagnosis(state=RunState.NEW, failure=None, summary="never started there")
-    limits = book.limits_for(tracker.median_step_s, tracker.median_phase_s)
-    return tracker, diagnose(snapshot, limits)
+    return tracker, diagnosis
 
 
 def status(

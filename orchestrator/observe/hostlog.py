@@ -52,6 +52,11 @@ class HostLog:
             self._kept.popitem(last=False)
         return named
 
+    def add_all(self, events: Iterable[KernelEvent], own: frozenset[int] | None) -> None:
+        """Keep those of the events that may be about this run."""
+        for event in events:
+            self.add(event, own)
+
     def _named(self, event: KernelEvent) -> KernelEvent:
         index = self._index.get(event.pci or "")
         return event if index is None else replace(event, line=replace(event.line, gpu=index))

@@ -152,6 +152,20 @@ def test_a_host_without_a_journal_is_read_by_dmesg(cli, host):
     assert death(watch)["detail"]["failure"] == "oom_host", watch.story()
 
 
+def test_a_container_that_a_backup_froze_is_told_with_its_lock(cli, clean_lab):
+    watch = begin(cli, "backup")
+    clean_lab.lock(reason="backup")
+    clean_lab.freeze()
+    try:
+        frozen = watch.wait_for(is_kind("diagnosis", state="container_frozen"), 40)
+    finally:
+        clean_lab.unfreeze()
+        clean_lab.unlock()
+    assert frozen["detail"]["failure"] == "container_frozen"
+    assert "(a backup)" in frozen["text"]
+    assert "lock: backup" in frozen["detail"]["evidence"][0]["text"]
+
+
 HOG = """\
 import time
 held = []

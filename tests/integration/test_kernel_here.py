@@ -104,6 +104,18 @@ def test_a_watch_that_ends_leaves_no_follower_of_the_log(local, kernel):
     wait_until(lambda: followers(local.home) == [], 10)
 
 
+def test_status_asks_the_kernel_once_where_no_watch_was(local, kernel):
+    local.begin_standin("alone", "--steps", "400", "--step-s", "0.1")
+    wait_until(lambda: local.trainers("alone"))
+    (pid,) = local.trainers("alone")
+    kernel.kernel_says(OOM.format(pid=pid))
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: (local.state / "runs" / "alone" / "attempts" / "1" / "exit.json").exists())
+    told = local.json("status", "alone", code=10)
+    assert told["failure"] == "oom_host", told
+    assert "the host ran out of memory" in told["summary"]
+
+
 def test_a_log_that_nobody_may_read_is_said_once(local, kernel):
     kernel.hide_kernel_log("kernel-denied")
     watch = begin(local, "denied")

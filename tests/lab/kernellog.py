@@ -48,7 +48,7 @@ def options(argv: list[str]) -> dict[str, str]:
     return told
 
 
-def entries(path: str) -> Iterator[dict[str, Any] | None]:
+def entries(path: str, *, is_following: bool) -> Iterator[dict[str, Any] | None]:
     """Yield the entries, and None whenever there is no more for now; ends when nobody listens."""
     listener = select.poll()
     listener.register(1, select.POLLHUP | select.POLLERR)
@@ -60,6 +60,8 @@ def entries(path: str) -> Iterator[dict[str, Any] | None]:
                 *lines, partial = (partial + file.read()).split("\n")
                 offset = file.tell()
             yield from map(json.loads, lines)
+        if not is_following:
+            return
         yield None
         time.sleep(LOOK_S)
 
@@ -77,7 +79,7 @@ def journalctl(lab: str) -> None:
     since = float(told.get("--since", "@0").removeprefix("@")) * 1e6
     after, wanted = told.get("--after-cursor"), told.get("--grep", "")
     is_reached = after is None
-    for entry in entries(path):
+    for entry in entries(path, is_following="-f" in told):
         if entry is None:
             continue
         if not is_reached:
@@ -90,13 +92,13 @@ def journalctl(lab: str) -> None:
 
 def dmesg(lab: str) -> None:
     """Follow the kernel's buffer, from its beginning, with ISO times."""
-    if sys.argv[1:] != ["--follow", "--time-format", "iso"]:
+    if sys.argv[-2:] != ["--time-format", "iso"] or sys.argv[1:-2] not in ([], ["--follow"]):
         die(f"dmesg: unrecognized option '{sys.argv[1]}'")
     if os.path.exists(f"{lab}/real-kernel"):
         os.execv("/usr/bin/dmesg", ["dmesg", *sys.argv[1:]])
     if os.path.exists(f"{lab}/kernel-denied"):
         die("dmesg: read kernel buffer failed: Operation not permitted")
-    for entry in entries(f"{lab}/kernel.jsonl"):
+    for entry in entries(f"{lab}/kernel.jsonl", is_following="--follow" in sys.argv):
         if entry is None:
             continue
         micros = int(entry["__REALTIME_TIMESTAMP"])
