@@ -108,7 +108,7 @@ def _replay_path(path: Path, labels: Path | None, show: Show) -> dict[str, Any]:
     if is_archive(path):
         with unpacked(path) as folder:
             return show_recording(path, folder, show)
-    if path.is_dir() and index.is_file():
+    if path.is_dir() and (labels is not None or index.is_file()):
         return _replay_labelled(path, read_labels(index), show.rules, as_json=show.as_json)
     if path.is_dir():
         return show_recording(path, path, show)

@@ -12,7 +12,7 @@ from orchestrator.classify import diagnose
 from orchestrator.decide import decide
 from orchestrator.errors import ConfigError
 from orchestrator.observe import RunTracker
-from orchestrator.replay.judge import decision_json
+from orchestrator.replay.alone import decision_json
 from orchestrator.replay.timeline import Moment, moments
 from orchestrator.types import (
     ActKind,

@@ -130,6 +130,18 @@ def test_the_command_counts_a_folder_and_judges_files(tmp_path, capsys):
     assert "evidence line not found: a.txt" in shown
 
 
+def test_labels_may_lie_elsewhere_and_are_told_by_name_where_they_do_not(tmp_path, capsys):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.txt").write_bytes(OOM)
+    labels = tmp_path / "mine.jsonl"
+    labels.write_text('{"id": "a", "file": "a.txt", "class": "oom_cuda", "exit_status": 1}\n')
+    words = ["replay", str(tmp_path / "logs"), "--labels"]
+    assert app.run([*words, str(labels), "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["replays"][0]["score"]["right"] == 1
+    assert app.run([*words, str(tmp_path / "none.jsonl")]) == Exit.NOT_FOUND
+    assert "none.jsonl: no such file" in capsys.readouterr().err
+
+
 def test_what_cannot_be_replayed_is_said_plainly(tmp_path, capsys):
     assert app.run(["replay", str(tmp_path)]) == Exit.NOT_FOUND
     assert app.run(["replay", str(tmp_path), "--log", "x"]) == Exit.USAGE
