@@ -67,12 +67,14 @@ def throughput_regression(rows: Sequence[StepTime], attempt: int) -> Pattern | N
 
     A few slow steps are none, and neither is what the run's own spread covers.
     """
-    split, ratio = _split(rows, attempt), slowdown(rows, attempt)
-    if split is None or ratio is None or ratio < SLOWER:
+    split = _split(rows, attempt)
+    if split is None:
         return None
     before, recent = split
     base, now = median(before), median(recent)
-    middle = _middle(base)
+    if now < SLOWER * base:
+        return None
+    ratio, middle = now / base, _middle(base)
     if _share_over(before, middle) > USUAL or _share_over(recent, middle) < SUSTAINED:
         return None
     mine = [row for row in rows if row.attempt == attempt][-RECENT_ROWS:]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.watch.telling import Teller
 
 LOOK_EVERY_S = 30.0
-MAX_ROWS = 4_000
+MAX_ROWS = 1_500
 _ALIVE = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED})
 _SLOW = FailureClass.THROUGHPUT_REGRESSION
 
@@ -47,6 +47,7 @@ class Patterns:
         self._playbook = playbook
         self._attempt: int | None = None
         self._rows: deque[StepTime] | None = None
+        self._last_step = -1
         self._is_new = False
         self._looked_at: datetime | None = None
         self._earlier: int | None = None  # the newest checkpoint of attempts before this one
@@ -61,11 +62,11 @@ class Patterns:
         """Take in new lines of metrics.jsonl."""
         if self._rows is None or attempt != self._attempt:
             return  # the record has them, and gives them at the next look
-        last = max((row.step for row in self._rows if row.attempt == attempt), default=-1)
-        told = (_step_time(attempt, line) for line in lines)
-        fresh = [row for row in told if row is not None and row.step > last]
-        self._rows.extend(fresh)
-        self._is_new = self._is_new or bool(fresh)
+        for line in lines:
+            row = _step_time(attempt, line)
+            if row is not None and row.step > self._last_step:  # what the record gave is not taken twice
+                self._rows.append(row)
+                self._last_step, self._is_new = row.step, True
 
     def look(self, tracker: RunTracker, snapshot: Snapshot, diagnosis: Diagnosis, now: datetime) -> None:
         """Look for patterns of a living run, not more often than every LOOK_EVERY_S.
@@ -89,7 +90,7 @@ class Patterns:
             self._is_new = False
             rows = list(self._rows)
             found += [throughput_regression(rows, snapshot.attempt), stragglers(_of(rows, snapshot.attempt))]
-            if (slowdown(rows, snapshot.attempt) or 1.0) < AGAIN_WELL:
+            if _SLOW in self._told and (slowdown(rows, snapshot.attempt) or 1.0) < AGAIN_WELL:
                 self._told.discard(_SLOW)
         for pattern in found:
             if pattern is not None and pattern.failure not in self._told:
@@ -117,6 +118,7 @@ class Patterns:
             if row.kind == "train" and row.step_s is not None and row.attempt in alike
         )
         self._rows, self._is_new = deque(kept, maxlen=MAX_ROWS), True
+        self._last_step = max((row.step for row in self._rows if row.attempt == attempt), default=-1)
 
     def _tell(self, pattern: Pattern, attempt: int, now: datetime) -> None:
         self._told.add(pattern.failure)
