@@ -51,11 +51,18 @@ def look_ahead(
         }
     finally:
         site.close()
-    now = SETTINGS.clock.now()
-    snapshot = tracker.snapshot(now)
+    snapshot = tracker.snapshot(SETTINGS.clock.now())
     if snapshot is None:
         new = Diagnosis(state=RunState.NEW, failure=None, summary="never started there")
         return {**base, **_said(new), "decision": {"kind": "none", "reason": "it was never started there"}}
+    return {**base, **_foresee(tracker, snapshot, book, history, supposed)}
+
+
+def _foresee(
+    tracker: RunTracker, snapshot: Snapshot, book: Playbook, history: History, supposed: FailureClass | None
+) -> dict[str, Any]:
+    """Return what would be decided now, and what is left of budget, ceiling and ladder. Pure."""
+    now = snapshot.now
     diagnosis = _diagnosis(tracker, snapshot, book, history, supposed)
     known = facts(tracker.spec, tracker.view.environment if tracker.view else None)
     decision = decide(diagnosis, book, history, snapshot, now, 0.0, known)
@@ -63,7 +70,6 @@ def look_ahead(
     rule = book.rule_of(diagnosis)
     is_over = diagnosis.state in (RunState.DEAD, RunState.HUNG)
     return {
-        **base,
         **_said(diagnosis),
         "decision": _decision(decision, now, _ended_at(tracker, snapshot, ledger)),
         "budgets": _budgets(ledger, book, rule, diagnosis if is_over else None),

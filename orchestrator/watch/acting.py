@@ -6,63 +6,32 @@ import logging
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from orchestrator.act import Actor, Closed, Gates, closed_gates
-from orchestrator.compilecache import Store
+from orchestrator.act import Closed, Gates, closed_gates
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
 from orchestrator.launch import RunSpec, spec_from_document
 from orchestrator.observe import NOT_LOOKED
-from orchestrator.observe.holders import told
-from orchestrator.types import ActKind, Decision, RemedyKind, RunState, Snapshot
+from orchestrator.types import ActKind, Decision, RunState, Snapshot
 from orchestrator.watch.ending import save_call
 from orchestrator.watch.events import Level
-from orchestrator.watch.remedies import restore_cache
-from orchestrator.watch.stacktaking import take_and_record
+from orchestrator.watch.farcalls import FarCalls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from orchestrator.clock import Clock
-    from orchestrator.connection import GuestClient
-    from orchestrator.observe import Holder
     from orchestrator.record import Record
+    from orchestrator.watch.farcalls import ActSite
     from orchestrator.watch.runwatch import RunWatch
 
 logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE = 8  # channels of one connection
-STOP_GRACE_S = 10.0
 # Only these hold back the stop of what hangs; what it holds itself is freed by stopping it.
 _STOP_GATES = frozenset({"blind", "container", "stopped", "finished"})
 # The guest says that waiting will not help.
 _HOPELESS = frozenset({"no_checkpoint"})
-
-
-class ActSite(Protocol):
-    """Where acts are carried out; called from threads of their own."""
-
-    @property
-    def state_dir(self) -> str:
-        """The state folder in the container."""
-        ...
-
-    @property
-    def ct(self) -> int | None:
-        """The container's number."""
-        ...
-
-    def client(self) -> GuestClient:
-        """Return the guest."""
-        ...
-
-    def gpu_holders(self, pids: Sequence[int]) -> tuple[Holder, ...]:
-        """Who the host's processes are."""
-        ...
-
-    def container_state(self) -> str | None:
-        """What the host says of the container."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -83,8 +52,7 @@ class Acts:
         self, record: Record, sites: Mapping[str, ActSite], clock: Clock, post: Callable[[ActEnded], None]
     ) -> None:
         self._record = record
-        self._actor = Actor(record, clock)
-        self._sites = sites
+        self._far = FarCalls(record, sites, clock)
         self._clock = clock
         self._post = post
         self._room = threading.BoundedSemaphore(MAX_AT_ONCE)
@@ -116,25 +84,27 @@ class Acts:
         elif run.diagnosis.state is RunState.HUNG:
             if run.patience.tries == 0:
                 run.teller.emit("act", now, f"stopping attempt {snapshot.attempt}, which hangs")
-            self._begin(run, "stop", snapshot.attempt, lambda: self._stop(run, spec, snapshot, decision))
+            self._begin(
+                run,
+                "stop",
+                snapshot.attempt,
+                lambda: self._far.stop(run.row, spec, snapshot.attempt, decision),
+            )
         else:
             attempt = snapshot.attempt + 1
             if run.patience.tries == 0:
                 run.teller.emit("act", now, f"relaunching as attempt {attempt}")
-            self._begin(run, "start", attempt, lambda: self._start(run, spec, attempt, decision))
+            self._begin(run, "start", attempt, lambda: self._far.start(run.row, spec, attempt, decision))
 
     def look_into(self, run: RunWatch) -> None:
         """Ask every rank of what hangs where it is, before anything is done about it."""
-        attempt, site = run.teller.attempt, self._sites[run.row.target_key]
+        attempt = run.teller.attempt
         if attempt is None or not run.patience.is_due(self._clock.monotonic()):
             return
         run.hang_look.begin()
 
         def ask() -> str:
-            _require_running(site, run.row.target_key)
-            taken = take_and_record(
-                site.client(), site.state_dir, run.row.name, attempt, self._record, run.row.id, self._clock
-            )
+            taken = self._far.stacks(run.row, attempt)
             run.hang_look.taken = taken
             return taken.text
 
@@ -156,8 +126,7 @@ class Acts:
         if not held:
             return
         pids = sorted({pid for some in held for pid in some})
-        site = self._sites[run.row.target_key]
-        self._spawn(run, "look", attempt, lambda: told(site.gpu_holders(pids), site.ct))
+        self._spawn(run, "look", attempt, lambda: self._far.holders(run.row, pids))
 
     def _begin(self, run: RunWatch, kind: str, attempt: int, act: Callable[[], str]) -> None:
         run.busy = True
@@ -176,47 +145,6 @@ class Acts:
         thread = threading.Thread(target=work, name=f"{kind} {run.row.name}", daemon=True)
         self._threads = [*(t for t in self._threads if t.is_alive()), thread]
         thread.start()
-
-    # -- the far calls, in threads of their own
-
-    def _stop(self, run: RunWatch, spec: RunSpec, snapshot: Snapshot, decision: Decision) -> str:
-        site = self._sites[run.row.target_key]
-        self._actor.stop(
-            site.client(),
-            run.row.id,
-            run.row.name,
-            state_dir=site.state_dir,
-            attempt=snapshot.attempt,
-            by="watch",
-            reason=decision.reason,
-            grace_s=min(spec.stop_grace_s, STOP_GRACE_S),
-        )
-        return f"attempt {snapshot.attempt} stopped"
-
-    def _start(self, run: RunWatch, spec: RunSpec, attempt: int, decision: Decision) -> str:
-        site = self._sites[run.row.target_key]
-        _require_running(site, run.row.target_key)
-        done = []
-        if any(remedy.kind is RemedyKind.RESTORE_CACHE for remedy in decision.remedies):
-            store = Store.beside(self._record.path)
-            done.append(restore_cache(site.client(), store, run.row.target_key, run.row.name))
-        started = self._actor.start(
-            site.client(),
-            run.row.id,
-            spec,
-            state_dir=site.state_dir,
-            attempt=attempt,
-            by="watch",
-            reason=decision.reason,
-            env=None,
-            env_update=dict(decision.env_changes),
-            rung=decision.rung,
-            changes=dict(decision.changes),
-            remedies=decision.remedies,
-        )
-        done += [f"{started['set_aside']} was set aside"] if started.get("set_aside") else []
-        done += [f"step {step} is left out" for step in started.get("skipped_steps") or ()]
-        return "; ".join([f"attempt {attempt} started, pid {started.get('trainer_pid')}", *done])
 
     # -- ending
 
@@ -297,14 +225,3 @@ class Acts:
         deadline = time.monotonic() + limit_s
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-
-
-def _require_running(site: ActSite, where: str) -> None:
-    """A lock or a freeze that came since the stream began is known to the host only.
-
-    Raises:
-        ActRefused: The host says that the container does not simply run.
-    """
-    state = site.container_state()
-    if state not in (None, "running"):
-        raise ActRefused(f"{where}: the container is {state}")

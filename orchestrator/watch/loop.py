@@ -28,8 +28,9 @@ from orchestrator.observe import (
     Received,
     Source,
 )
-from orchestrator.watch.acting import ActEnded, Acts, ActSite
+from orchestrator.watch.acting import ActEnded, Acts
 from orchestrator.watch.events import Level, Sink
+from orchestrator.watch.farcalls import ActSite
 from orchestrator.watch.runwatch import KERNEL_OPEN_S, KERNEL_WAIT_S, RunWatch
 from orchestrator.watch.samplebuffer import SampleBuffer
 
