@@ -28,7 +28,6 @@ from orchestrator.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from orchestrator.limits import Limits
@@ -71,7 +70,7 @@ def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagn
         summary=f"hung: {text} (limit {format_duration(limit_s)}){_gpu_words(snapshot)}"
         + (f'; "{shorten(root.text)}"' if root else ""),
         evidence=tuple(each for each in found if each is not None),
-        confidence=0.95 if _are_all(snapshot, _spins) or _are_all(snapshot, _idles) else 0.9,
+        confidence=0.95 if _tells_hang(snapshot) else 0.9,
         fingerprint=cause.fingerprint
         if cause is not None and is_known
         else f"hang: no progress in {phase.value}",
@@ -107,16 +106,22 @@ def _idles(gpu: GpuStill) -> bool:
     return gpu.utilization_pct[1] <= IDLE_PCT
 
 
-def _are_all(snapshot: Snapshot, rule: Callable[[GpuStill], bool]) -> bool:
-    return bool(snapshot.gpus_still) and all(rule(gpu) for gpu in snapshot.gpus_still)
+def _tells_hang(snapshot: Snapshot) -> bool:
+    """Whether each GPU of the run spins or does nothing: none of them works."""
+    return bool(snapshot.gpus_still) and all(_spins(gpu) or _idles(gpu) for gpu in snapshot.gpus_still)
 
 
 def _gpu_words(snapshot: Snapshot) -> str:
-    if _are_all(snapshot, _spins):
+    if not _tells_hang(snapshot):
+        return ""
+    idle = [gpu.index for gpu in snapshot.gpus_still if _idles(gpu)]
+    if not idle:
         return "; its GPUs spin at 100 %, as a collective does that waits for a peer"
-    if _are_all(snapshot, _idles):
+    if len(idle) == len(snapshot.gpus_still):
         return "; its GPUs do nothing"
-    return ""
+    named = ", ".join(map(str, idle))
+    who = f"GPU {named} does" if len(idle) == 1 else f"GPUs {named} do"
+    return f"; {who} nothing while the others spin, as where a collective waits for a rank"
 
 
 def _readings(snapshot: Snapshot) -> tuple[Evidence, ...]:

@@ -44,6 +44,20 @@ def test_idle_gpus_at_a_frozen_step_are_a_hang_too():
     assert "its GPUs do nothing" in found.summary
 
 
+def test_the_gpu_that_does_nothing_while_the_others_spin_is_named():
+    quiet = replace(IDLES, index=1)
+    found = diagnose(still(gpus_still=(SPINS, quiet, replace(SPINS, index=2))), LIMITS)
+    assert (found.state, found.confidence) == (RunState.HUNG, 0.95)
+    assert "GPU 1 does nothing while the others spin" in found.summary
+
+
+def test_a_gpu_that_works_beside_one_that_does_nothing_is_not_said_to_wait():
+    busy = replace(SPINS, index=1, power_w=(420.0, 440.0))
+    found = diagnose(still(gpus_still=(IDLES, busy)), LIMITS)
+    assert (found.state, found.confidence) == (RunState.HUNG, 0.9)
+    assert "nothing while" not in found.summary
+
+
 def test_a_gpu_that_computes_at_full_power_is_not_said_to_spin():
     busy = replace(SPINS, power_w=(420.0, 440.0))
     found = diagnose(still(gpus_still=(busy,)), LIMITS)
