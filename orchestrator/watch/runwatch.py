@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import diagnose
+from orchestrator.classify.hostside import may_know
 from orchestrator.decide import decide
 from orchestrator.errors import Exit
 from orchestrator.ladder import facts
 from orchestrator.launch import RELAUNCH_REASON, origin
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
 from orchestrator.observe.parse import instant
-from orchestrator.types import ActKind, Decision, Diagnosis, FailureClass, Present, RunState, Snapshot
+from orchestrator.types import ActKind, Decision, Diagnosis, Present, RunState, Snapshot
 from orchestrator.watch.company import Company
 from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
@@ -43,12 +44,6 @@ _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
 _LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
 _UNSEEN = frozenset({RunState.BLIND, RunState.CONTAINER_STOPPED, RunState.CONTAINER_FROZEN})
 _UNTOLD = frozenset({RunState.NEW, RunState.HEALTHY, RunState.BLIND})
-_KERNEL_KNOWS = frozenset(
-    {
-        *(FailureClass.SIGNAL_EXIT, FailureClass.NCCL_ERROR, FailureClass.NCCL_TIMEOUT),
-        *(FailureClass.CUDA_ILLEGAL_ACCESS, FailureClass.TORCHRUN_WRAPPER, FailureClass.UNKNOWN),
-    }
-)
 _FINAL_EXIT = {RunState.FINISHED: Exit.OK, RunState.STOPPED: Exit.NOT_RUNNING}
 
 
@@ -318,8 +313,7 @@ class RunWatch:
     def _awaits_kernel(self, diagnosis: Diagnosis, now: datetime) -> bool:
         """A death that the kernel may explain waits a moment for its word: it comes by another way."""
         is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
-        is_open = diagnosis.state is RunState.DEAD and diagnosis.failure in _KERNEL_KNOWS
-        if not (is_new and is_open):
+        if not (is_new and may_know(diagnosis)):
             self._dead_since = None
             return False
         self._dead_since = self._dead_since or now
