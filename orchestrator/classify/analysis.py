@@ -85,9 +85,8 @@ class Analysis:
                 cut = self._found(state, number, match.match_cut(frames), state.trace.text, state.trace.at)
                 cut.hints = match.frame_hints(frames, is_thread=state.trace.is_thread)
                 yield cut
-            lost = state.num_lost
-            if state.first_lost is not None and (lost >= 2 or lost == state.num_losses):
-                yield state.first_lost
+            if (lost := state.lost) is not None:
+                yield lost
 
     def _feed_traceback(self, state: RankState, number: int | None, body: str, offset: int) -> bool:
         """Return True if the line was a part of a traceback."""
@@ -198,16 +197,9 @@ class Analysis:
     ) -> None:
         self._commit(state)
         self._settle(state, number)
+        state.count(step, lambda: self._found(state, number, match.NONFINITE_LOSS, body, offset))
         if step.is_finite:
-            if step.loss is not None:
-                state.num_lost, state.first_lost = 0, None
-                state.num_losses += 1
             self.ledger.progress(number, step.mark)
-        else:
-            state.num_losses += 1
-            state.num_lost += 1
-            if state.first_lost is None:
-                state.first_lost = self._found(state, number, match.NONFINITE_LOSS, body, offset)
         state.mark = step.mark
         if step.step is not None:
             state.step = self.last_step = step.step

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from orchestrator.classify.found import Found
+    from collections.abc import Callable
 
+    from orchestrator.classify.found import Found
+    from orchestrator.classify.text import StepLine
+
+MAX_LOST_GRADS = 5  # in a row
 MAX_FRAME_CHARS = 32_000
 MAX_LEAD = 80
 
@@ -50,6 +55,8 @@ class RankState:
     num_losses: int = 0
     num_lost: int = 0  # losses in a row that are no numbers
     first_lost: Found | None = None
+    num_lost_grads: int = 0  # gradients in a row that are no numbers, beside good losses
+    first_lost_grad: Found | None = None
     trace: Trace | None = None
     current: Found | None = None  # the root of the chain being read, until the chain is over
     continuing: int = 0
@@ -57,6 +64,29 @@ class RankState:
     is_thread: bool = False
     is_noise: bool = False
     lead: re.Pattern[str] | None = None  # of the traceback that is being read
+
+    def count(self, step: StepLine, found: Callable[[], Found]) -> None:
+        """Count the numbers of a step, and keep the first line of a row of lost ones."""
+        if step.grad is not None and math.isnan(step.grad):
+            self.num_lost_grads += 1
+            self.first_lost_grad = self.first_lost_grad or found()
+        elif step.grad is not None:
+            self.num_lost_grads, self.first_lost_grad = 0, None
+        if step.loss is None and step.is_finite:
+            return
+        self.num_losses += 1
+        if step.is_finite:
+            self.num_lost, self.first_lost = 0, None
+        else:
+            self.num_lost += 1
+            self.first_lost = self.first_lost or found()
+
+    @property
+    def lost(self) -> Found | None:
+        """The first line of lost losses, or of gradients lost for longer than a loss scaler takes."""
+        if self.first_lost is not None and (self.num_lost >= 2 or self.num_lost == self.num_losses):
+            return self.first_lost
+        return self.first_lost_grad if self.num_lost_grads >= MAX_LOST_GRADS else None
 
     def learn_lead(self, text: str) -> None:
         """Take what stood before a traceback's heading (a worker's name, a time) for what leads its lines."""

@@ -88,3 +88,31 @@ def test_losses_that_are_no_numbers_are_found_and_go_away_with_finite_ones(form:
 )
 def test_what_is_no_training_step_survives_nothing(line: str):
     assert still_open(steps(FORMATS["own"], 300, 320) + ERROR + line + "\n") == [FailureClass.OOM_CUDA]
+
+
+def gradients(first: int, values: list[str]) -> str:
+    return "".join(
+        f"step {n} | loss 2.31 | grad_norm {value} | lr 1e-4\n" for n, value in enumerate(values, first)
+    )
+
+
+def test_gradients_that_stay_no_numbers_are_lost_numbers():
+    text = gradients(10, ["0.7"] * 3 + ["nan"] * 8)
+    assert still_open(text) == [FailureClass.NAN_LOSS]
+    assert read(text).matches[0].evidence.offset == text.index("step 13")
+    assert still_open(text + gradients(21, ["0.7"])) == []
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_a_loss_scaler_at_work_is_no_lost_number(value: str):
+    assert still_open(gradients(10, ["0.7", value, value, "0.7", value, value])) == []
+
+
+def test_lost_gradients_are_found_whatever_pieces_the_log_comes_in():
+    raw = gradients(10, ["0.7"] * 3 + ["nan"] * 8).encode()
+    scanner = LogScanner()
+    for at in range(0, len(raw), 13):
+        scanner.feed(raw[at : at + 13], at)
+    whole = LogScanner()
+    whole.feed(raw, 0)
+    assert scanner.reading() == whole.reading()
