@@ -89,13 +89,16 @@ _CLEAR_NAMES = re.compile(
     r"|(?:access|auth|api|hf|hub|refresh|id|bearer|session|bot)[_-]token)\Z"
 )
 _NAME_CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
-_NO_SECRET = re.compile(rb"(?i)(?:none|null|true|false|\d{1,9}|\*+|\$[A-Z_][A-Z0-9_]*)\Z")
+# Without what JSON, TOML and a shell use: a masked file stays one of its kind, and so do its plain numbers.
+_VALUE = r"[^\s\"',;&<>{}()\[\]\\]"
+_NO_SECRET = re.compile(rb"(?i)(?:none|null|true|false|-?\d{1,9}|-?\d+\.\d*|\*+|\$[A-Z_][A-Z0-9_]*)\Z")
 
 
 def _is_assigned(data: bytes, match: re.Match[bytes]) -> bool:
     """Whether the whole name says so: `HF_TOKEN=` does and `mask_token:` does not."""
     value = match.group("value")
-    if _NO_SECRET.match(value) or value.startswith(b"<"):
+    # After a quoted key a secret is quoted too: a bare word there is JSON's own.
+    if (match.group("key") and not match.group("quote")) or _NO_SECRET.match(value) or value[:1] == b"<":
         return False
     before = data[max(0, match.start() - _NAME_REACH) : match.start()]
     tail = before[len(before.rstrip(_NAME_CHARS)) :]
@@ -110,19 +113,18 @@ def _names_secret(name_: bytes) -> bool:
 
 
 def _assigned(word: str) -> Shape:
-    head = rf"(?P<word>{word})\\?[\"']?[ \t]{{0,4}}(?:=|:|=>)[ \t]{{0,4}}\\?[\"']?"
-    value = r"[^\s\"',;&<>{}()\[\]\\]"
+    head = rf"(?P<word>{word})\\?(?P<key>[\"'])?[ \t]{{0,4}}(?:=|:|=>)[ \t]{{0,4}}\\?(?P<quote>[\"'])?"
     return Shape(
         (word.encode(),),
-        re.compile(f"{head}(?P<value>{value}{{6,512}})".encode()),
-        re.compile(f"{head}(?P<value>{value}{{1,512}})\\Z".encode()),
+        re.compile(f"{head}(?P<value>{_VALUE}{{6,512}})".encode()),
+        re.compile(f"{head}(?P<value>{_VALUE}{{1,512}})\\Z".encode()),
         _is_assigned,
         folds=True,
     )
 
 
 # A run of hyphens has one beginning, so a line of them is read once.
-_FLAG = rb"(?<![-\w])--?(?P<word>[a-z0-9_.-]{0,64}?(?:token|secret|password|passwd|passphrase|key))[ \t]{1,4}"
+_FLAG = r"(?<![-\w])--?(?P<word>[a-z0-9_.-]{0,64}?(?:token|secret|password|passwd|passphrase|key))[ \t]{1,4}"
 
 
 def _is_clear_flag(_data: bytes, match: re.Match[bytes]) -> bool:
@@ -171,8 +173,8 @@ SHAPES = (
     ),
     Shape(
         (b"--",),
-        re.compile(_FLAG + rb"(?P<value>[^\s<-][^\s]{5,511})"),
-        re.compile(_FLAG + rb"(?P<value>[^\s<-][^\s]{0,511})\Z"),
+        re.compile(f"{_FLAG}(?P<value>(?!-){_VALUE}{{6,512}})".encode()),
+        re.compile(f"{_FLAG}(?P<value>(?!-){_VALUE}{{1,512}})\\Z".encode()),
         _is_clear_flag,
         folds=True,
     ),

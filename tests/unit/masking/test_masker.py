@@ -86,6 +86,43 @@ def test_json_keeps_its_keys_its_numbers_and_its_shape():
     }
 
 
+names = st.sampled_from(["HF_TOKEN", "api_key", "password", "note", "--api-key", "mask_token", "secret"])
+texts = st.one_of(
+    st.text(max_size=30),
+    st.sampled_from(
+        [
+            "train --api-key abc123def",
+            "HF_TOKEN=abcdefgh",
+            "password: hunter2",
+            "hf_" + "a1B2" * 9,
+            "redis://:s3cr3t@h/0",
+            f"'{VALUE}'",
+            "Authorization: Bearer abcdef0123456789abcdef",
+        ]
+    ),
+)
+values = st.recursive(
+    st.one_of(
+        texts,
+        st.integers(-(10**6), 10**9 - 1),
+        st.floats(allow_nan=False, allow_infinity=False, width=32),
+        st.none(),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(names, inner, max_size=4)),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(value=st.dictionaries(names, values, max_size=5), indent=st.sampled_from([None, 1]))
+@example(value={"note": "train --api-key abc123def"}, indent=None)
+@example(value={"password": 1.25e-17, "note": "--password x"}, indent=None)
+def test_a_file_of_json_stays_json_when_its_bytes_are_masked(value, indent):
+    data = json.dumps(value, indent=indent).encode()
+    masked = json.loads(Masker([VALUE]).mask(data, is_cut=True))
+    assert list(masked) == list(value)
+
+
 words = st.text(alphabet=string.ascii_letters + string.digits + "._-+/=", min_size=6, max_size=60)
 
 
