@@ -59,7 +59,7 @@ def start(guest: driver.Guest) -> list[int]:
     folder = guest.dir("r", 1) / "stacks"
     driver.wait_until(lambda: len(list(folder.glob(".rank-*"))) == 3)
     driver.wait_until(lambda: len(guest.alive()["pids"]) == 6)
-    return guest.alive()["pids"]
+    return list(guest.alive()["pids"])
 
 
 def test_each_rank_tells_where_it_is_and_all_go_on(guest):
