@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from orchestrator.patternparse import parse
 from orchestrator.patterntree import (
     Branch,
     Chars,
@@ -22,7 +23,6 @@ from orchestrator.patterntree import (
     Sequence_,
     is_word,
     literal_of,
-    parse,
 )
 
 __all__ = ["Pattern", "PatternError"]
