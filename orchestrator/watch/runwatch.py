@@ -27,7 +27,7 @@ from orchestrator.watch.stacktaking import HangLook
 from orchestrator.watch.telling import RELAUNCHES, Teller, evidence_json
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from orchestrator.classify.kernel import KernelEvent
     from orchestrator.limits import Limits
@@ -63,6 +63,11 @@ class _Kept:
         # What hung and was stopped by us is dead now; its wait is over and its relaunch still due.
         was_hung = self.diagnosis.state is RunState.HUNG
         return was_hung and diagnosis.state is RunState.DEAD and stop_by == "watch"
+
+
+def _earlier(decision: Decision, by: timedelta) -> Decision:
+    due = decision.not_before
+    return replace(decision, not_before=due - by) if due is not None else decision
 
 
 class RunWatch:
@@ -278,12 +283,12 @@ class RunWatch:
 
     def _heed_clock(self, now: datetime) -> None:
         """A clock that was set back holds nothing up: what waits for an instant waits as long as before."""
-        back, decision = self._pace.set_back_by(now), self.decision
-        if not back or decision is None or decision.not_before is None:
+        back = self._pace.set_back_by(now)
+        if not back:
             return
-        self.decision = replace(decision, not_before=decision.not_before - back)
+        self.decision = _earlier(self.decision, back) if self.decision is not None else None
         if self._kept is not None:
-            self._kept = replace(self._kept, decision=self.decision)
+            self._kept = replace(self._kept, decision=_earlier(self._kept.decision, back))
 
     @property
     def wants_stacks(self) -> bool:

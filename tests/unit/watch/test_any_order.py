@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import pytest
 from orchestrator.errors import HostUnreachable
 from orchestrator.observe import ContainerSeen, Lost, Received
 from orchestrator.record import Record
-from tests.unit.watch.bench import TARGET, Bench
+from tests.unit.watch.bench import PLAYBOOK, TARGET, Bench
 from tests.unit.watch.world import World
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ EVENTS = 60
 class Story:
     """One random sequence of events over a run that is watched."""
 
-    def __init__(self, record: Record, seed: int) -> None:
+    def __init__(self, record: Record, seed: int, backoff: str = "0s") -> None:
         self.dice = random.Random(seed)
-        self.bench = Bench(record, runs=("dflash",))
+        self.bench = Bench(record, runs=("dflash",), playbook=PLAYBOOK.replace("[0s]", f"[{backoff}]"))
         self.world = World(self.bench.clock)
         self.bench.site.guest = self.world  # type: ignore[assignment]
         self.world.begin("user")
@@ -68,6 +69,10 @@ class Story:
             self.deliver(1000)
             self.turn()
 
+    def set_clock(self) -> None:
+        """The near side's wall clock is set: seconds, hours, a day, forward or back."""
+        self.bench.clock.jump += timedelta(seconds=self.dice.choice((-86_400, -3600, -45, 45, 3600, 86_400)))
+
     def happen(self) -> None:
         world, dice = self.world, self.dice
         events = [
@@ -87,6 +92,7 @@ class Story:
             (self.ask_host, 2),
             (self.pass_time, 8),
             (self.stand_still, 1.5),
+            (self.set_clock, 0.7),
             (lambda: setattr(world, "answers", dice.random() < 0.7), 1),
             (lambda: self.deliver(dice.randint(1, 4)), 8),
             (lambda: self.deliver(1000), 4),
@@ -111,8 +117,11 @@ class Story:
             assert self.world.wrongs == [], "\n".join([*self.told[-30:], *self.bench.story()[-30:]])
 
     def end_well(self) -> None:
-        """The sky clears: everything is seen again, and time passes."""
+        """The sky clears: everything is seen again, and time passes; the clock may have been a day ahead."""
         world = self.world
+        self.turn()
+        self.bench.clock.jump -= timedelta(days=self.dice.choice((0, 1)))
+        self.turn()
         world.start_container()
         world.is_frozen, world.answers, self.bench.site.state = False, True, "running"
         self.lose()
@@ -155,7 +164,7 @@ def test_no_order_of_events_makes_the_watch_act_on_a_run_that_is_not_dead_or_hun
 @pytest.mark.parametrize("part", range(2))
 def test_after_any_order_of_events_a_dead_run_lives_again_or_its_end_is_told(fast_record, part):
     for number in range(SEQUENCES // 3):
-        story = Story(fast_record, seed=7_000_000 + part * 100_000 + number)
+        story = Story(fast_record, seed=7_000_000 + part * 100_000 + number, backoff="20s")
         story.go(EVENTS)
         story.end_well()
         run = story.bench.run

@@ -71,7 +71,7 @@ class World:
     # -- what the guest would send
 
     def hello(self) -> dict[str, Any]:
-        now = self.clock.now().timestamp()
+        now = self.clock.at.timestamp()
         return {"type": "hello", "now": now, "boot_id": f"boot {self.boot}", "pid1_start_ticks": 5}
 
     def run_line(self) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class World:
         info = {
             "boot_id": f"boot {one.boot}",
             "pid1_start_ticks": 5,
-            "started_at": timestamp(self.clock.now()),
+            "started_at": timestamp(self.clock.at),
         }
         alive = {
             "lock_held": one.is_alive, "pids": [100 + one.number] if one.is_alive else [],
