@@ -115,8 +115,9 @@ class Shapes:
     def _meet(self, shapes: list[bytes]) -> dict[bytes, Meaning]:
         """Look for words in new shapes; those with one are judged when they come again."""
         met = {}
+        may_have = _WORDS.may_have(b"\n".join(shapes).lower())
         for shape in shapes:
-            met[shape] = MET if _WORDS.find(shape.lower()) else QUIET
+            met[shape] = MET if may_have and _WORDS.find(shape.lower()) else QUIET
             if len(shape) <= MAX_SHAPE_BYTES:
                 self._known[shape] = met[shape]
         return met

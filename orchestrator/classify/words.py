@@ -37,6 +37,13 @@ class Words:
             else:
                 self._grams.setdefault(piece[:GRAM], []).append((piece, number))
 
+    def may_have(self, text: bytes) -> bool:
+        """Whether a line of `text`, in lower case, may have a word; False is certain."""
+        if any(self.words[number] in text for number in self._without):
+            return True
+        runs = set(text.translate(_ONLY_LETTERS).split())
+        return not runs.isdisjoint(self._telling) or any(map(self._learn, runs - self._runs))
+
     def find(self, line: bytes) -> list[int]:
         """Return the numbers of the words that `line`, in lower case, has; each once, in their order."""
         runs = set(line.translate(_ONLY_LETTERS).split())

@@ -80,6 +80,8 @@ def test_every_word_of_the_catalogue_leads_to_its_signature():
     index = Words(known)
     for number, word in enumerate(known):
         assert number in index.find(b"x1" + word + b"9y")
+        assert Words(known).may_have(b"some words before\nx1" + word + b"9y\n")
+    assert not index.may_have(b"\x00\xff quiet 1 2 3\n")
 
 
 @given(st.text(min_size=1, max_size=60), SIZES)
