@@ -161,7 +161,7 @@ def _make_spec(
         gpus=target.gpus,
         checkpoint_dir=target.checkpoint_dir,
         env_names=tuple(sorted(env)),
-        mask=tuple(mask),
+        mask=(*target.mask, *mask),
     )
     check_secrets(spec, env)
     return spec

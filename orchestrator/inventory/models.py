@@ -101,6 +101,11 @@ class Container(_Entry):
     env_file: str | None = Field(
         default=None, min_length=1, description="a file of NAME=value lines on this machine"
     )
+    mask: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description='a list of names of variables to mask in all output, such as ["LICENCE*", "!CACHE_KEY"]',
+    )
 
     @field_validator("gpus")
     @classmethod

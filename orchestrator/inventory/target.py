@@ -50,6 +50,7 @@ class Target:
     config: str | None = None
     env_file: str | None = None
     gpus: tuple[int, ...] | None = None
+    mask: tuple[str, ...] = ()
 
     @property
     def host_key(self) -> str:
@@ -91,6 +92,7 @@ class Target:
             ) from cause
         for name in ("become", "gpus"):
             values[name] = tuple(values[name]) if values.get(name) is not None else None
+        values["mask"] = tuple(values.get("mask") or ())
         return cls(**values)
 
 
@@ -180,6 +182,7 @@ def _build(
         config=options.get("config") or base.config,
         env_file=options.get("env_file") or base.env_file,
         gpus=gpus if gpus is not None else base.gpus,
+        mask=base.mask,
     )
 
 

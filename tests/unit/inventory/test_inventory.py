@@ -19,7 +19,7 @@ hosts:
     become: [sudo, -n]
   bastion: {address: 10.1.2.1}
 containers:
-  drafter: {host: pve1, ct: 200, gpus: [0, 1], env_file: drafter.env}
+  drafter: {host: pve1, ct: 200, gpus: [0, 1], env_file: drafter.env, mask: [LICENCE]}
   here: {host: local}
 """
 
@@ -35,6 +35,7 @@ def test_a_full_inventory_loads(tmp_path: Path):
     pve1 = inventory.hosts["pve1"]
     assert (pve1.user, pve1.port, pve1.become) == ("admin", 2222, ("sudo", "-n"))
     assert inventory.containers["drafter"].gpus == (0, 1)
+    assert inventory.containers["drafter"].mask == ("LICENCE",)
     assert [host.name for host in inventory.jumps(pve1)] == ["bastion"]
 
 

@@ -10,7 +10,7 @@ from orchestrator.inventory import Container, Host, Inventory, Target, resolve
 
 PVE1 = Host(name="pve1", address="10.1.2.6", become=("sudo", "-n"), user="admin")
 DRAFTER = Container(
-    name="drafter", host="pve1", ct=200, python="/venv/bin/python", config="tiny", gpus=(0, 1)
+    name="drafter", host="pve1", ct=200, python="/venv/bin/python", config="tiny", gpus=(0, 1), mask=("LIC*",)
 )
 SPARE = Container(name="spare", host="pve1", ct=201)
 
@@ -63,7 +63,7 @@ def test_host_and_ct_take_the_inventorys_defaults():
         "tiny",
         (0, 1),
     )
-    assert target.become == ("sudo", "-n")
+    assert (target.become, target.mask) == (("sudo", "-n"), ("LIC*",))
 
 
 def test_an_option_wins_over_the_inventory():
