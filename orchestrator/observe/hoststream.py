@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.observe.stream import Observation
 
 READ_S = 0.3
-READY_AFTER = 3  # reads in a row that brought nothing
+READY_AFTER = 6  # reads in a row that brought nothing: a tool on a busy host is slow to begin
 PUT_S = 0.5
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_S = 30.0
