@@ -102,7 +102,9 @@ def test_a_cut_is_read_on_from_the_cursor_without_loss_or_doubling():
 
 
 def test_it_is_ready_once_the_backlog_has_come_and_not_during_a_cut():
-    host = Host(Script(entry(1), *[None] * module.READY_AFTER, HostUnreachable("cut")), Script(entry(2), None))
+    host = Host(
+        Script(entry(1), *[None] * module.READY_AFTER, HostUnreachable("cut")), Script(entry(2), None)
+    )
     found = collect(host, 5, with_ready=True)
     assert [each.is_ready if isinstance(each, HostReady) else "line" for each in found] == [
         "line",
