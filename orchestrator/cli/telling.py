@@ -22,7 +22,7 @@ from orchestrator.cli.context import (
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused, NotFound
 from orchestrator.terminal import plain
-from orchestrator.types import RunState
+from orchestrator.types import Role, RunState
 from orchestrator.wire import unpack_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.record import DiagnosisRow, Record, RunRow
 
 _AROUND_BYTES = 2000
-_LIVING = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED})
+_LIVING = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.HUNG})
 
 
 def register(app: typer.Typer) -> None:
@@ -121,12 +121,18 @@ def _look_up(record: Record, row: RunRow, attempt: int | None) -> _Told:
     events = record.events(row.id, limit=1000)
     mine = [e for e in events if e.attempt == diagnosis.attempt and e.kind == "outcome"]
     living = [d for d in found if d.attempt == diagnosis.attempt and d.state in _LIVING and d != diagnosis]
+    # What hung and was stopped by us is dead now: what was read of the hang is still the proof.
     return _Told(
         diagnosis=diagnosis,
         actions=tuple(e.text for e in events if e.kind == "action" and e.at >= diagnosis.at),
         stacks=tuple(e.text.removeprefix("stacks: ") for e in mine if e.detail.get("action") == "stacks"),
-        before=tuple(d.summary for d in living),
+        before=tuple(_with_readings(d) for d in living),
     )
+
+
+def _with_readings(diagnosis: DiagnosisRow) -> str:
+    read = [e.text for e in diagnosis.evidence if e.role is Role.CONFIRMATION and e.source != "history"]
+    return "; ".join([diagnosis.summary, *read])
 
 
 def _print_explained(row: RunRow, told: _Told, rule: Rule | None, context: list[str]) -> None:

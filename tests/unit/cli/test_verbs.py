@@ -11,7 +11,7 @@ from orchestrator.cli import app
 from orchestrator.cli.context import SETTINGS
 from orchestrator.errors import Exit
 from orchestrator.record import Record
-from orchestrator.types import Diagnosis, FailureClass, RunState
+from orchestrator.types import Diagnosis, Evidence, FailureClass, Role, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,6 +81,23 @@ def test_an_explanation_names_the_stacks_that_were_kept_and_what_was_told_before
     assert code == Exit.OK
     assert "stacks: rank 0 in wait (loop.py:9); kept in attempts/1/stacks/t" in said
     assert "before it: rank 2 slower than the rest" in said
+
+
+def test_a_hang_that_was_stopped_is_explained_with_what_was_read_of_it(say):
+    now = SETTINGS.clock.now()
+    read = Evidence(source="gpu", text="GPU 0: 100 % at 120 W since", role=Role.CONFIRMATION)
+    hung = Diagnosis(
+        state=RunState.HUNG, failure=FailureClass.HANG, summary="hung: no progress", evidence=(read,)
+    )
+    dead = Diagnosis(state=RunState.DEAD, failure=FailureClass.HANG, summary="died: it hung")
+    with Record.open(Path("r.sqlite3")) as record:
+        run = record.save_run("r1", {}, "local", {}, now)
+        record.save_attempt(run.id, 1)
+        record.diagnosis(run.id, 1, hung, now)
+        record.diagnosis(run.id, 1, dead, now)
+    said = say("explain", "r1")[1]
+    assert "died: it hung" in said
+    assert "before it: hung: no progress; GPU 0: 100 % at 120 W since" in said
 
 
 def test_an_attempt_can_be_named_only_for_kept_stacks(say):
