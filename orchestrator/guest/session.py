@@ -13,13 +13,12 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from libtmux import Server
-from libtmux.exc import LibTmuxException
-
 from orchestrator.guest.refusal import TMUX_HINT, Refusal
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from libtmux import Server
 
 SOCKET = "dflashctl"
 HISTORY_LINES = "200000"
@@ -125,6 +124,8 @@ def capture(name: str, socket: str | None, num_lines: int) -> Pane | None:
 
 
 def _server(socket: str | None) -> Server:
+    from libtmux import Server  # a watch asks for tags only, and must not wait for this
+
     if shutil.which("tmux") is None:
         raise Refusal("no_tmux", "there is no tmux in the container", TMUX_HINT)
     for name in ("TMUX", "TMUX_PANE"):  # as if called from outside, whoever calls
@@ -138,6 +139,8 @@ def _exists(server: Server, name: str) -> bool:
 
 
 def _tag(server: Server, name: str) -> str | None:
+    from libtmux.exc import LibTmuxException
+
     try:
         answer = server.cmd("show-options", "-v", "-t", f"={name}:", TAG)
     except LibTmuxException:
