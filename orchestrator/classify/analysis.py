@@ -106,6 +106,8 @@ class Analysis:
         if is_indented:
             trace.add(body, offset)
             return True
+        if trace.mend(body):
+            return True
         return self._close_trace(state, number, trace, body, offset)
 
     def _feed_heading(self, state: RankState, number: int | None, body: str, offset: int) -> bool:

@@ -110,7 +110,7 @@ PROGRAM: tuple[Signature, ...] = (
         _F.NAN_LOSS,
         ("loss",),
         r"(?i)(?:\b|_)loss['\"]?\s*[:=]?\s*[-+]?nan\b",
-        "epoch 3 batch 12 train_loss=nan",
+        "running train_loss=nan",
         weak=True,
     ),
     sig(

@@ -20,7 +20,7 @@ TRANSPORT: tuple[Signature, ...] = (
         ),
         r"\bssh: (?:connect to (?:host|address) |Could not resolve hostname )"
         r"|\b(?:kex|ssh)_exchange_identification: |[Bb]anner exchange|\bpacket_write_wait: "
-        r"|\bConnection to \S+(?: port \d+)? (?:closed by remote host|timed out)"
+        r"|(?<!['\"])\bConnection to \S+(?: port \d+)? (?:closed by remote host|timed out(?!\. \())"
         r"|^[Ww]rite failed: Broken pipe|^Read from remote host |\bssh_dispatch_run_fatal",
         "ssh: connect to host 192.0.2.10 port 22: Connection timed out",
         certain=True,

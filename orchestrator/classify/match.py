@@ -40,11 +40,17 @@ _ANNOTATE_FRAME = re.compile(r"torch/fx/traceback\.py")
 _RECOMPILING_FRAME = re.compile(r"^[^\"]*torch/_dynamo/convert_frame\.py")
 _ATTENTION_FRAME = re.compile(r"\bself\.(?:self_)?attn\w*\(|\bflex_attention\b|\battn_output\b")
 
+
+def _wrapped(pattern: str) -> re.Pattern[str]:
+    """Let each blank be missing: a pane may have broken the message there."""
+    return re.compile(pattern.replace(" ", r"\s?"))
+
+
 _SIZE = r"(?<![\d.])([\d.]+) ([KMGT]i?B|bytes)"
-_CAPACITY = re.compile(rf"total capac\w* of {_SIZE}|{_SIZE} total capacity")
-_UNALLOCATED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
-_RESERVED = re.compile(rf"{_SIZE} (?:reserved in total by PyTorch|cached)")
-_ALLOCATED = re.compile(rf"{_SIZE} already allocated")
+_CAPACITY = _wrapped(rf"total capac\w* of {_SIZE}|{_SIZE} total capacity")
+_UNALLOCATED = _wrapped(rf"{_SIZE} is reserved by PyTorch but unallocated")
+_RESERVED = _wrapped(rf"{_SIZE} (?:reserved in total by PyTorch|cached)")
+_ALLOCATED = _wrapped(rf"{_SIZE} already allocated")
 _UNITS = {"b": 1.0, "k": 1024.0, "m": 1024.0**2, "g": 1024.0**3, "t": 1024.0**4}
 # Some of what the allocator holds is always in pieces; only a good part of the card is fragmentation.
 FRAGMENTED_SHARE = 0.1

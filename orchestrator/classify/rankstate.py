@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from orchestrator.classify.found import Found
     from orchestrator.classify.text import StepLine
 
+MAX_HEAD = 400  # characters
+_HEAD_END = re.compile(r"\bin [\w.<>]+$|^(?:n )?[\w.<>]+$")
+_HEAD_REST = re.compile(r"^[\w.<>]{1,60}$")
 MAX_LOST_GRADS = 5  # in a row
 MAX_FRAME_CHARS = 32_000
 MAX_LEAD = 80
@@ -29,6 +32,16 @@ class Trace:
     num_foreign: int = 0
     num_chars: int = 0
     lines: list[str] = field(default_factory=list)
+
+    def mend(self, line: str) -> bool:
+        """Join `line` to the last frame's head if a pane's edge broke it there; return whether it did."""
+        head = self.lines[-1] if self.lines else ""
+        rest = _HEAD_REST if _HEAD_END.search(head) else _HEAD_END
+        is_head = head.lstrip().startswith('File "') and len(head) <= MAX_HEAD
+        if not is_head or not rest.search(line):
+            return False
+        self.lines[-1] = f"{head} {line}" if head.endswith(" in") else head + line
+        return True
 
     @property
     def text(self) -> str:

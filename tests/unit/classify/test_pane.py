@@ -135,3 +135,49 @@ def test_killed_is_most_likely_the_oom_killer_and_may_be_a_person():
 def test_lost_numbers_of_a_living_run_are_told_and_the_run_is_not_called_dead():
     found = pane("".join(f"step {n} | loss nan | lr 1e-4\n" for n in range(5)))
     assert (found.state, found.failure) == (RunState.UNSUPERVISED, _F.NAN_LOSS)
+
+
+BIG = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.50 GiB. GPU 0 has a total capacity of "
+    "21.99 GiB of which 6.62 GiB is free. Including non-PyTorch memory, this process has 15.35 GiB memory in "
+    "use. Of the allocated memory 6.15 GiB is allocated by PyTorch, and 8.71 GiB is reserved by PyTorch but "
+    "unallocated.\n"
+)
+GLOO = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting "
+    "15000ms for recv operation to complete\n"
+)
+PEER = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:60213: "
+    "Connection reset by peer\n"
+)
+TABLE = (
+    "W1129 17:49:46.1 14660 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: -6)\n"
+)
+INNER = (
+    '  File "/venv/lib/python3.12/site-packages/torch/_higher_order_ops/flex_attention.py", line 9, in {}\n'
+)
+
+
+def broken(text: str, width: int) -> str:
+    lines = (line[at : at + width] for line in text.splitlines() for at in range(0, max(len(line), 1), width))
+    return "\n".join(lines) + "\n"
+
+
+# Between, the edge leaves `213: ` of the port at a line's start, which is how srun marks a rank.
+@pytest.mark.parametrize("width", [*range(70, 97), *range(101, 133)])
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        (HEAD + INNER.format("forward") + "    f()\n" + BIG, _F.OOM_FRAGMENTATION),
+        (HEAD + INNER.format("sdpa_dense") + "    f()\n" + BIG, _F.OOM_DENSE_FALLBACK),
+        (HEAD + INNER.format("backward") + "    f()\n" + GLOO, _F.NCCL_TIMEOUT),
+        (HEAD + INNER.format("backward") + "    f()\n" + PEER, _F.SIGNAL_EXIT),
+    ],
+    ids=["fragments", "dense", "timeout", "victim"],
+)
+def test_lines_that_a_pane_broke_are_understood_without_its_width(
+    text: str, failure: FailureClass, width: int
+):
+    shown = broken(text, width) + (TABLE if failure is _F.SIGNAL_EXIT else "")
+    assert pane(shown, record(1)).failure is failure
