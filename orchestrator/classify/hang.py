@@ -7,7 +7,6 @@ In the other phases a run that prints, or whose GPUs work in bursts, gets twice 
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from orchestrator.classify.cause import log_cause
@@ -52,13 +51,10 @@ def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagn
     phase, limit_s = heartbeat.phase, limits.limit_s(heartbeat.phase, heartbeat.step_s)
     if phase is not Phase.TRAIN and _is_at_work(snapshot, limit_s):
         limit_s *= AT_WORK_TIMES
-    silent = snapshot.now - moved_at
-    if silent <= timedelta(seconds=limit_s):
+    silent_s = (snapshot.now - moved_at).total_seconds()
+    if silent_s <= limit_s:
         return None
-    text = (
-        f"no progress in {phase.value} at step {snapshot.last_step} "
-        f"for {format_duration(silent.total_seconds())}"
-    )
+    text = f"no progress in {phase.value} at step {snapshot.last_step} for {format_duration(silent_s)}"
     reading = Evidence(source="heartbeat", text=text, signature="no_progress")
     cause = log_cause(snapshot.log)
     is_known = cause is not None and cause.confidence > 0.7
@@ -89,7 +85,7 @@ def _moved_at(snapshot: Snapshot, phase: Phase) -> datetime | None:
 
 def _is_at_work(snapshot: Snapshot, limit_s: float) -> bool:
     grew = snapshot.log_grew_at
-    prints = grew is not None and snapshot.now - grew < timedelta(seconds=_PRINTS_WITHIN * limit_s)
+    prints = grew is not None and (snapshot.now - grew).total_seconds() < _PRINTS_WITHIN * limit_s
     return prints or any(_bursts(gpu) for gpu in snapshot.gpus_still)
 
 

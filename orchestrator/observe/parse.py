@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -40,8 +41,39 @@ def reading(value: Any, make: Callable[[Mapping[str, Any]], T], what: str) -> Re
         return Absent()
     try:
         return Present(make(value))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         return Blind(f"{what} is not what DESIGN.md says: {error!r}")
+
+
+def _number(value: Mapping[str, Any], key: str) -> float | None:
+    """Return an optional number; one that is not finite is unknown.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    found = value.get(key)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise TypeError(f"{key} is {found!r:.80}, not a number")
+    return found if math.isfinite(found) else None
+
+
+def _count(value: Mapping[str, Any], key: str) -> int | None:
+    """Return an optional whole number.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    found = value.get(key)
+    if found is None or (isinstance(found, int) and not isinstance(found, bool)):
+        return found
+    raise TypeError(f"{key} is {found!r:.80}, not a whole number")
+
+
+def _text(value: Mapping[str, Any], key: str) -> str | None:
+    found = value.get(key)
+    return None if found is None else str(found)
 
 
 def heartbeat(value: Mapping[str, Any]) -> Heartbeat:
@@ -50,28 +82,34 @@ def heartbeat(value: Mapping[str, Any]) -> Heartbeat:
         phase=Phase(value["phase"]),
         step=int(value["step"]),
         at=instant(value["at"]),
-        total_steps=value.get("total_steps"),
-        loss=value.get("loss"),
-        tokens_per_s=value.get("tokens_per_s"),
-        step_s=value.get("step_s"),
+        total_steps=_count(value, "total_steps"),
+        loss=_loss(value),
+        tokens_per_s=_number(value, "tokens_per_s"),
+        step_s=_number(value, "step_s"),
         recompiles=int(value.get("recompiles") or 0),
         skipped_steps=int(value.get("skipped_steps") or 0),
         rollbacks=int(value.get("rollbacks") or 0),
-        peak_memory_bytes=value.get("peak_memory_bytes"),
-        resumed_from_step=value.get("resumed_from_step"),
-        checkpoint_step=value.get("checkpoint_step"),
+        peak_memory_bytes=_count(value, "peak_memory_bytes"),
+        resumed_from_step=_count(value, "resumed_from_step"),
+        checkpoint_step=_count(value, "checkpoint_step"),
     )
+
+
+def _loss(value: Mapping[str, Any]) -> float | None:
+    """Return the loss, which is the one number that may be none."""
+    found = value.get("loss")
+    return found if isinstance(found, float) else _number(value, "loss")
 
 
 def exit_record(value: Mapping[str, Any]) -> ExitRecord:
     """Return exit.json."""
     return ExitRecord(
-        code=value["code"],
-        signal=value["signal"],
+        code=_count({"code": value["code"]}, "code"),
+        signal=_count({"signal": value["signal"]}, "signal"),
         at=instant(value["at"]),
         duration_s=float(value["duration_s"]),
-        error=value.get("error"),
-        oom_kills=value.get("oom_kills"),
+        error=_text(value, "error"),
+        oom_kills=_count(value, "oom_kills"),
     )
 
 
@@ -82,9 +120,9 @@ def last_words(value: Mapping[str, Any]) -> LastWords:
         message=str(value["message"]),
         traceback=str(value.get("traceback") or ""),
         rank=int(value.get("rank") or 0),
-        phase=value.get("phase"),
-        step=value.get("step"),
-        kind=value.get("kind"),
+        phase=_text(value, "phase"),
+        step=_count(value, "step"),
+        kind=_text(value, "kind"),
     )
 
 
@@ -110,18 +148,18 @@ def gpus(message: Mapping[str, Any]) -> Reading[tuple[Gpu, ...]]:
 def _gpu(row: Any) -> Gpu:  # noqa: ANN401
     return Gpu(
         index=int(row["index"]),
-        uuid=row.get("uuid"),
-        name=row.get("name"),
-        memory_used_bytes=row.get("memory_used_bytes"),
-        memory_total_bytes=row.get("memory_total_bytes"),
-        utilization_pct=row.get("utilization_pct"),
-        power_w=row.get("power_w"),
-        temperature_c=row.get("temperature_c"),
+        uuid=_text(row, "uuid"),
+        name=_text(row, "name"),
+        memory_used_bytes=_count(row, "memory_used_bytes"),
+        memory_total_bytes=_count(row, "memory_total_bytes"),
+        utilization_pct=_number(row, "utilization_pct"),
+        power_w=_number(row, "power_w"),
+        temperature_c=_number(row, "temperature_c"),
         pids=tuple(int(process["pid"]) for process in row.get("processes") or ()),
-        problem=row.get("problem"),
-        pci=row.get("pci"),
-        recovery=row.get("recovery"),
-        ecc_uncorrected=row.get("ecc_uncorrected"),
+        problem=_text(row, "problem"),
+        pci=_text(row, "pci"),
+        recovery=_text(row, "recovery"),
+        ecc_uncorrected=_count(row, "ecc_uncorrected"),
         remap_pending=row.get("remap_pending"),
         remap_failed=row.get("remap_failed"),
     )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.properties import check_attempt, check_bare_log
+from tests.fuzz.properties import check_attempt, check_bare_log, check_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROUND = 1000
 MAX_SECONDS = 5.0  # of CPU time for one example; they are of some 10 KB
 
-CHECKS: tuple[Callable[[st.DataObject], None], ...] = (check_attempt, check_bare_log)
+CHECKS: tuple[Callable[[st.DataObject], None], ...] = (check_attempt, check_bare_log, check_messages)
 
 
 @dataclass

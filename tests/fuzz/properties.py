@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
 from orchestrator.classify import Limits, LogScanner, diagnose, diagnose_pane
 from orchestrator.decide import decide
+from orchestrator.observe import parse
 from orchestrator.playbook import Playbook, load, shipped
 from orchestrator.replay.judge import judge_log
-from orchestrator.types import ActKind, Blind, Present, RunState
+from orchestrator.types import ActKind, Blind, LogReading, Present, RunState
 from tests.fuzz.attempts import histories, snapshots
 from tests.fuzz.logs import cut, logs
+from tests.fuzz.messages import messages
 from tests.fuzz.size import deep_bytes
 
 if TYPE_CHECKING:
-    from orchestrator.types import Evidence, LogReading, Snapshot
+    from orchestrator.types import Evidence, Snapshot
 
 MAX_SCANNER_BYTES = 4 << 20  # for logs of the sizes drawn here
 SIZES = st.lists(st.integers(1, 4000), max_size=6)
@@ -83,6 +86,22 @@ def check_decision(snapshot: Snapshot, data: st.DataObject) -> None:
         assert isinstance(snapshot.liveness, Present)
         assert snapshot.stop_by != "user"
         assert diagnosis.state is RunState.HUNG or snapshot.liveness.value.is_gone
+
+
+def check_messages(data: st.DataObject) -> None:
+    """Parse whatever a container may send, then diagnose and decide on it."""
+    words = messages()
+    snapshot = replace(
+        data.draw(snapshots(LogReading())),
+        heartbeat=parse.reading(data.draw(words), parse.heartbeat, "heartbeat.json"),
+        exit=parse.reading(data.draw(words), parse.exit_record, "exit.json"),
+        last_words=parse.reading(data.draw(words), parse.last_words, "error.json"),
+        liveness=parse.reading(data.draw(words), parse.liveness, "the run"),
+    )
+    gpu_message = data.draw(words)
+    if isinstance(gpu_message, dict):
+        snapshot = replace(snapshot, gpus=parse.gpus(gpu_message))
+    check_decision(snapshot, data)
 
 
 def check_bare_log(data: st.DataObject) -> None:

@@ -148,3 +148,7 @@ def test_whatever_else_is_read_only_a_limit_that_passed_makes_a_hang_and_twice_i
         assert silence > limit_s
         assert 0.5 < found.confidence < 1
     assert silence <= 2 * limit_s or found.state is RunState.HUNG
+
+
+def test_a_step_that_takes_forever_by_its_heartbeat_is_no_hang():
+    assert state(still(step_s=1.7e13)) is not RunState.HUNG
