@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.replay.recording import RecordedAttempt, Recording
 
 PING_S = 10.0
+MAX_PINGS = 2_000  # in one silence: what a longer one shows was shown by then
 _FILES = (
     ("environment", "environment.json"),
     ("heartbeat", "heartbeat.json"),
@@ -84,10 +85,10 @@ def _span(recording: Recording, attempt: RecordedAttempt, after: RecordedAttempt
     last = metrics[-1].get("at") if metrics else None
     next_info = (after.read("attempt.json") or {}) if after is not None else {}
     begin = _first(info.get("started_at"), known.get("started_at"), first, exit_.get("at"))
-    begin = begin or _instant(recording.recorded_at) or _NO_TIME
     end = _first(
         exit_.get("at"), known.get("ended_at"), next_info.get("started_at"), recording.recorded_at, last
     )
+    begin = begin or end or _NO_TIME
     return _Span(attempt=attempt.number, begin=begin, end=max(begin, end or begin))
 
 
@@ -164,9 +165,11 @@ def _identity(info: dict[str, Any] | None) -> dict[str, Any]:
 def _with_pings(told: Iterable[tuple[datetime, Message]]) -> Iterator[tuple[datetime, Message]]:
     before: datetime | None = None
     for at, message in told:
-        while before is not None and (at - before).total_seconds() > PING_S:
-            before += timedelta(seconds=PING_S)
-            yield before, {"type": "pong"}
+        for count in range(1, MAX_PINGS + 1):
+            due = before + timedelta(seconds=count * PING_S) if before is not None else at
+            if due >= at:
+                break
+            yield due, {"type": "pong"}
         yield at, message
         before = at
 

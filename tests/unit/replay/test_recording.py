@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import tempfile
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,9 +25,6 @@ from orchestrator.replay.recorder import Recorder
 from orchestrator.replay.recording import read_recording
 from orchestrator.replay.timeline import moments
 from orchestrator.wire import unpack_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BEGAN = datetime(2026, 11, 29, 12, 0, tzinfo=timezone.utc)
 FX = "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function."
@@ -299,3 +298,69 @@ def test_what_the_record_knows_is_enough_without_the_container(tmp_path):
     assert json.loads((tmp_path / "r" / "recording.json").read_text())["unreached"] == "no route to host"
     with pytest.raises(ConfigError, match="no attempt in it"):
         read_recording(tmp_path / "r")
+
+
+KEYS = (
+    *("at", "started_at", "code", "signal", "duration_s", "phase", "step", "loss", "exception", "message"),
+    *(
+        "gpus",
+        "index",
+        "line",
+        "gpu",
+        "source",
+        "step_s",
+        "kind",
+        "trainer_pid",
+        "boot_id",
+        "pieces",
+        "bytes",
+    ),
+    *(
+        "pid1_start_ticks",
+        "alive",
+        "stop",
+        "container",
+        "attempts",
+        "n",
+        "lock_held",
+        "pids",
+        "by",
+        "attempt",
+    ),
+    *("recorded_at", "checkpoint_step", "rung", "traceback", "rank", "error", "resumed_from_step"),
+)
+
+
+def test_a_time_that_is_long_ago_does_not_make_it_endless(tmp_path):
+    folder = Folder(tmp_path / "r", alive={"lock_held": True, "pids": [7]})
+    folder.attempt(1, begin=0, log="step 1 loss 2\n", heartbeat=beat(9, 9))
+    place = tmp_path / "r" / "attempts" / "1" / "attempt.json"
+    place.write_text(json.dumps({"started_at": "0001-01-02T00:00:00Z"}))
+    folder.told()
+    assert sum(1 for _ in moments(read_recording(folder.place))) < 10_000
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**12) | st.floats() | st.text(max_size=5) | st.just(at(5)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=8,
+)
+FILES = ("attempt", "run", "exit", "heartbeat", "error", "result", "environment")
+LINES = ("metrics", "gpus", "kernel")
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.dictionaries(st.sampled_from(FILES), st.dictionaries(st.sampled_from(KEYS), ODD, max_size=8)),
+    st.dictionaries(st.sampled_from(LINES), st.lists(ODD, max_size=4)),
+    st.dictionaries(st.sampled_from(KEYS), ODD, max_size=8),
+)
+def test_whatever_a_recording_holds_it_is_told_or_refused(files, lines, meta):
+    with tempfile.TemporaryDirectory() as made:
+        folder = Folder(Path(made) / "r", **{"recorded_at": at(60), **meta, "schema": 1})
+        folder.attempt(1, begin=0, log="step 1 loss 2\n", **files, **lines)
+        try:
+            told = folder.told()
+        except ConfigError:
+            return
+        assert all(each.kind in ("attempt", "prediction", "diagnosis", "decision") for each in told)
