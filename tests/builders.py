@@ -79,12 +79,15 @@ def run_message(attempt: int = 1, *, alive: bool = True, **changes: Any) -> dict
         "attempts": list(range(1, attempt + 1)),
         "attempt": attempt,
         "spec": {"run": "dflash", "kind": "trainer"},
-        "attempt_info": {"boot_id": "b", "pid1_start_ticks": 5, "started_at": timestamp(ago(60))},
+        "attempt_info": {
+            "boot_id": "b", "pid1_start_ticks": 5, "supervisor_start_ticks": 50,
+            "started_at": timestamp(ago(60)),
+        },
         "alive": {"lock_held": alive, "pids": [101] if alive else [], "supervisor": alive, "session": True},
         "stop": None,
         "checkpoint_step": 25,
         "checkpoint_bytes": 1000,
-    }
+    }  # fmt: skip
     return {**body, **changes}
 
 

@@ -235,10 +235,19 @@ class RunTracker:
 
     @property
     def host_rebooted(self) -> bool:
-        """Whether the host's boot is another one than when the attempt began; the container shares its id."""
-        began = self.view.info.get("boot_id") if self.view and self.view.info else None
-        now = self.container_identity[0] if self.container_identity else None
-        return began is not None and now is not None and began != now
+        """Whether the host was booted anew since the attempt began.
+
+        LXC gives each start of a container a boot id of its own. Ticks count from the host's boot: by them, too,
+        a container that was merely restarted is younger than the attempt.
+        """
+        info = (self.view.info if self.view else None) or {}
+        began, (boot_id, pid1_ticks) = (
+            info.get("supervisor_start_ticks"),
+            self.container_identity or (None, None),
+        )
+        if boot_id is None or info.get("boot_id") in (None, boot_id):
+            return False
+        return isinstance(began, int) and isinstance(pid1_ticks, int) and pid1_ticks < began
 
     @property
     def own_gpus(self) -> frozenset[int] | None:

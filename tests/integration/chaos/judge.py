@@ -25,6 +25,8 @@ NAMES = {
 # What ends a trainer without a word of its own. A full disk also takes the words.
 KILLERS = {"trainer_kill", "ct_stop", "disk_full", "user_stop", "user_stop_failed"}
 GOOD_ENDS = {0, 3, -9}
+# What takes a death's own words, or puts other ones in their place.
+DISTURBING = {"disk_full", "ct_stop", "trainer_kill", "supervisor_kill", "user_stop"}
 
 
 def judge(played: Played) -> list[str]:
@@ -246,10 +248,10 @@ def _names(played: Played, dead: dict[int, Any]) -> list[str]:
         own = [e for e in seen if e["attempt"] == number]
         how = next((e["how"] for e in own if e["event"] == "dying"), None)
         begin = own[0]["at"] if own else 0.0
-        end = next((e["at"] for e in own if e["event"] == "dying"), 0.0)
-        disturbed = {"disk_full", "ct_stop", "trainer_kill", "supervisor_kill", "user_stop"}
+        # A watch that was away may see the death only after what came later: a container that was restarted.
+        seen_by = next((e["at"] for e in seen if e["attempt"] > number), float("inf"))
         if how not in NAMES or any(
-            kind in disturbed and begin - 5 <= at <= end + 5 for at, kind in played.done
+            kind in DISTURBING and begin - 5 <= at <= seen_by for at, kind in played.done
         ):
             continue
         name = found.failure.value if found.failure else None

@@ -143,3 +143,28 @@ def test_no_log_byte_of_an_attempt_between_is_lost_after_a_cut():
     tracker.apply(run_message(attempt=3), NOW)
     sighting = tracker.apply(log_message(b"of two\n", 0, attempt=2), NOW)
     assert (sighting.of, sighting.log, sighting.attempt) == (2, b"of two\n", None)
+
+
+def test_lxc_gives_each_start_of_a_container_a_boot_id_of_its_own_and_that_is_no_reboot():
+    tracker = tracker_of_a_living_run()
+    tracker.apply({**HELLO, "boot_id": "c", "pid1_start_ticks": 900}, NOW)
+    assert tracker.container_restarted
+    assert not tracker.host_rebooted
+
+
+def test_ticks_that_count_from_another_boot_are_a_reboot_of_the_host():
+    tracker = tracker_of_a_living_run()
+    tracker.apply({**HELLO, "boot_id": "c", "pid1_start_ticks": 7}, NOW)
+    assert tracker.container_restarted
+    assert tracker.host_rebooted
+
+
+def test_a_boot_id_alone_says_nothing_of_the_host():
+    tracker = RunTracker("dflash")
+    tracker.apply(HELLO, NOW)
+    info = {"boot_id": "b", "pid1_start_ticks": 5}
+    tracker.apply(run_message(attempt_info=info), NOW)
+    tracker.apply({**HELLO, "boot_id": "c"}, NOW)
+    assert not tracker.host_rebooted
+    tracker.apply(HELLO, NOW)
+    assert not tracker.host_rebooted
