@@ -237,8 +237,8 @@ class RunTracker:
     def host_rebooted(self) -> bool:
         """Whether the host was booted anew since the attempt began.
 
-        LXC gives each start of a container a boot id of its own. Ticks count from the host's boot: by them, too,
-        a container that was merely restarted is younger than the attempt.
+        LXC gives each start of a container a boot id of its own. Ticks count from the host's boot: by them,
+        too, a container that was merely restarted is younger than the attempt.
         """
         info = (self.view.info if self.view else None) or {}
         began, (boot_id, pid1_ticks) = (
