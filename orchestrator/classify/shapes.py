@@ -97,30 +97,33 @@ class Shapes:
         known = self._known
         unknown = [shape for shape in shapes if shape not in known]
         if len(known) + len(unknown) > MAX_SHAPES:
-            known.clear()  # what is common is soon known again
+            known = self._known = {}  # what is common is soon known again; another thread keeps what it reads
             unknown = list(shapes)
-        fresh = self._meet(unknown) if unknown else {}
-        return {shape: fresh[shape] if shape in fresh else self._recall(shape) for shape in shapes}
+        fresh = _meet(unknown, known) if unknown else {}
+        return {shape: fresh[shape] if shape in fresh else _recall(shape, known) for shape in shapes}
 
     def again(self, shape: bytes) -> Meaning:
         """Return what a shape means that was met before."""
-        return self._recall(shape) if shape in self._known else LOUD
+        known = self._known
+        return _recall(shape, known) if shape in known else LOUD
 
-    def _recall(self, shape: bytes) -> Meaning:
-        meaning = self._known[shape]
-        if meaning is MET:
-            meaning = self._known[shape] = meaning_of(shape)
-        return meaning
 
-    def _meet(self, shapes: list[bytes]) -> dict[bytes, Meaning]:
-        """Look for words in new shapes; those with one are judged when they come again."""
-        met = {}
-        may_have = _WORDS.may_have(b"\n".join(shapes).lower())
-        for shape in shapes:
-            met[shape] = MET if may_have and _WORDS.find(shape.lower()) else QUIET
-            if len(shape) <= MAX_SHAPE_BYTES:
-                self._known[shape] = met[shape]
-        return met
+def _recall(shape: bytes, known: dict[bytes, Meaning]) -> Meaning:
+    meaning = known[shape]
+    if meaning is MET:
+        meaning = known[shape] = meaning_of(shape)
+    return meaning
+
+
+def _meet(shapes: list[bytes], known: dict[bytes, Meaning]) -> dict[bytes, Meaning]:
+    """Look for words in new shapes; those with one are judged when they come again."""
+    met = {}
+    may_have = _WORDS.may_have(b"\n".join(shapes).lower())
+    for shape in shapes:
+        met[shape] = MET if may_have and _WORDS.find(shape.lower()) else QUIET
+        if len(shape) <= MAX_SHAPE_BYTES:
+            known[shape] = met[shape]
+    return met
 
 
 def meaning_of(shape: bytes) -> Meaning:

@@ -20,6 +20,15 @@ _LETTERS = bytes(range(ord("a"), ord("z") + 1))
 _ONLY_LETTERS = bytes(c if c in _LETTERS else ord(" ") for c in range(256))
 
 
+class _Memory:
+    """Runs of letters that were met and the words that may be in them; it only grows, and is replaced."""
+
+    def __init__(self) -> None:
+        self.runs: set[bytes] = set()
+        self.telling: set[bytes] = set()  # those of them that a word can be in
+        self.numbers: dict[bytes, tuple[int, ...]] = {}
+
+
 class Words:
     """An index of words in lower case. What it remembers of runs of letters is bounded by MAX_RUNS."""
 
@@ -27,9 +36,7 @@ class Words:
         self.words = tuple(words)
         self._grams: dict[bytes, list[tuple[bytes, int]]] = {}
         self._without: list[int] = []  # words of too few letters are searched for in every line
-        self._runs: set[bytes] = set()
-        self._telling: set[bytes] = set()  # those of them that a word can be in
-        self._numbers: dict[bytes, tuple[int, ...]] = {}
+        self._memory = _Memory()
         for number, word in enumerate(self.words):
             piece = max(re.findall(rb"[a-z]+", word), key=len, default=b"")
             if len(piece) < GRAM:
@@ -42,15 +49,19 @@ class Words:
         if any(self.words[number] in text for number in self._without):
             return True
         runs = set(text.translate(_ONLY_LETTERS).split())
-        return not runs.isdisjoint(self._telling) or any(map(self._learn, runs - self._runs))
+        memory = self._memory
+        unknown = runs - memory.runs
+        return not runs.isdisjoint(memory.telling) or any(map(self._learn, unknown))
 
     def find(self, line: bytes) -> list[int]:
         """Return the numbers of the words that `line`, in lower case, has; each once, in their order."""
         runs = set(line.translate(_ONLY_LETTERS).split())
         found = set(self._without)
-        for run in runs & self._telling:
-            found.update(self._numbers[run])
-        for run in runs - self._runs:  # last: what is learnt may make it forget
+        memory = self._memory
+        unknown = runs - memory.runs
+        for run in runs & memory.telling:
+            found.update(memory.numbers[run])
+        for run in unknown:
             found.update(self._learn(run))
         if not found:
             return []
@@ -66,12 +77,11 @@ class Words:
             if run.startswith(piece, start)
         )
         if len(run) <= MAX_RUN_LETTERS:
-            if len(self._runs) >= MAX_RUNS:
-                self._runs.clear()
-                self._telling.clear()
-                self._numbers.clear()
-            self._runs.add(run)
+            memory = self._memory
+            if len(memory.runs) >= MAX_RUNS:
+                memory = self._memory = _Memory()
             if numbers:
-                self._telling.add(run)
-                self._numbers[run] = numbers
+                memory.numbers[run] = numbers
+                memory.telling.add(run)
+            memory.runs.add(run)  # last: whoever finds it here finds its numbers, in any thread
         return numbers

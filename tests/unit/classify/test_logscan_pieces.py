@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.classify import LogScanner, logscan, words
+from orchestrator.classify import LogScanner, logscan, shapes, words
 from orchestrator.classify.catalog import SIGNATURES
 from orchestrator.classify.logscan import MAX_LINE_BYTES
 from orchestrator.classify.shapes import LOUD, MAX_SHAPE_BYTES, MAX_SHAPES, Meaning, Shapes
@@ -60,11 +61,11 @@ def test_a_step_that_goes_back_at_once_has_survived_what_came_before_all_the_sam
 
 
 def test_what_is_remembered_of_shapes_is_bounded():
-    shapes = Shapes()
+    known = Shapes()
     for number in range(40):
-        shapes.judge({b"x" * number + b" %s loss" % bytes([97 + i % 26]) * (i % 30) for i in range(1000)})
-        shapes.judge({b"%d" % i + b"y" * MAX_SHAPE_BYTES for i in range(100)})
-    assert 0 < len(shapes) <= MAX_SHAPES
+        known.judge({b"x" * number + b" %s loss" % bytes([97 + i % 26]) * (i % 30) for i in range(1000)})
+        known.judge({b"%d" % i + b"y" * MAX_SHAPE_BYTES for i in range(100)})
+    assert 0 < len(known) <= MAX_SHAPES
 
 
 def test_a_word_is_found_by_its_letters_wherever_it_stands():
@@ -134,3 +135,15 @@ def test_an_index_that_forgets_finds_all_the_same(monkeypatch: pytest.MonkeyPatc
     for number in range(50):
         new = bytes(97 + (number // 26**place) % 26 for place in range(3)) * 2
         assert index.find(b"alpha " + new + b" xbetax") == [0, 1]
+
+
+def test_threads_that_share_what_is_remembered_read_the_same(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(words, "MAX_RUNS", 20)
+    monkeypatch.setattr(shapes, "MAX_SHAPES", 20)
+    log = "".join(
+        f"{chr(97 + n % 26) * 5} word\nstep {n} loss 2.1\nKeyError: {n}\n" for n in range(300)
+    ).encode()
+    expected = scan(log, [])
+    with ThreadPoolExecutor(4) as pool:
+        shown = list(pool.map(lambda size: scan(log, [size]), range(50, 90)))
+    assert all(reading == expected for reading in shown)
