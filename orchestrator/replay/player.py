@@ -61,7 +61,7 @@ def play(recording: Recording, playbook: Playbook) -> Iterator[Told]:
     for moment in moments(recording):
         try:
             yield from player.take(moment)
-        except (LookupError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             what = f"attempt {moment.attempt}: its {moment.message['type']}"
             raise ConfigError(f"{what} is not what DESIGN.md says: {error!r}") from error
 

@@ -188,5 +188,5 @@ def _instant(value: object) -> datetime | None:
         return value
     try:
         return instant(value) if isinstance(value, str) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -340,6 +340,13 @@ def test_a_time_that_is_long_ago_does_not_make_it_endless(tmp_path):
     assert sum(1 for _ in moments(read_recording(folder.place))) < 10_000
 
 
+@pytest.mark.parametrize("started", [True, "never", "0001-01-01T00:00:00+23:00", [], 7])
+def test_a_start_that_is_no_time_is_not_known_and_the_end_is_told_all_the_same(tmp_path, started):
+    folder = Folder(tmp_path / "r")
+    folder.attempt(1, begin=0, log=TRACE, exit=ended(60, 1), attempt={"started_at": started})
+    assert classes(folder.told())[-1] == "fx_trace_race"
+
+
 ODD = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 10**12) | st.floats() | st.text(max_size=5) | st.just(at(5)),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
