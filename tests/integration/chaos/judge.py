@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.record import Record
 
 if TYPE_CHECKING:
-    from tests.integration.chaos.lane import Played, Told
+    from tests.integration.chaos.played import Played, Told
 
 # What a death of this kind may be called. A SIGKILL from outside and the OOM killer's are one in the log.
 NAMES = {

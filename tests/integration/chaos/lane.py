@@ -1,19 +1,16 @@
-"""One lane plays one schedule: launch, break things at their times, then calm, and wait for the end."""
+"""One schedule: launch, break things at their times, then calm, and wait for the end."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from orchestrator.types import FailureClass
 from tests.integration.chaos.arena import TRAINER, set_clock
+from tests.integration.chaos.played import PLAYBOOK, Played, Told
 from tests.lab.host import LabError
 
 if TYPE_CHECKING:
@@ -24,108 +21,8 @@ if TYPE_CHECKING:
     from tests.integration.chaos.nursery import Child, Nursery
     from tests.integration.chaos.schedule import Fault, Schedule
 
-# A step stands for a second of a real run; a hang is told after that many. Above what a freeze may last.
-HANG_S = 22
 CALM_LIMIT_S = 240.0
 LAUNCH_LIMIT_S = 90.0
-_NEVER = frozenset({FailureClass.HEALTHY, FailureClass.COMPLETED, FailureClass.KILLED_BY_USER})
-
-PLAYBOOK = (
-    "extends: default\nbackoff: [0s, 1s]\njitter: 0\ngrace: 0s\nmax_attempts_per_day: 200\n"
-    "crash_loop: {deaths: 100, within: 1h}\nmin_free_bytes: 1 MiB\n"
-    f"limits: {{init: {HANG_S}s, train: {HANG_S}s, checkpoint: {HANG_S}s}}\nrules:\n"
-    + "".join(
-        f"  {failure.value}: {{act: relaunch, attempts: 100, why: the suite wants every run at its end}}\n"
-        for failure in FailureClass
-        if failure not in _NEVER
-    )
-)
-
-
-@dataclass
-class Told:
-    """A watch and which record it keeps: `a` is the launcher's own, `b` that of another machine."""
-
-    child: Child
-    record: str
-    is_killed: bool = False
-    kill_at_line: int | None = None
-    again_at: float | None = None  # when its successor starts
-
-    def events(self) -> list[dict[str, Any]]:
-        """Return what it told; a last line that was cut by a kill is none."""
-        lines = self.child.out.read_bytes().split(b"\n")[:-1]
-        return [json.loads(line) for line in lines]
-
-    @property
-    def num_lines(self) -> int:
-        """How many lines it has told."""
-        return self.child.out.read_bytes().count(b"\n")
-
-
-@dataclass
-class Played:
-    """What became of a schedule, for the judge."""
-
-    schedule: Schedule
-    place: Place
-    home: Path
-    run: str
-    watches: list[Told] = field(default_factory=list)
-    done: list[tuple[float, str]] = field(default_factory=list)  # what was done, on the trainer's clock
-    problems: list[str] = field(default_factory=list)
-    num_at_stop: int | None = None  # attempts there were when the user's stop had returned
-    took_s: float = 0.0
-
-    def record_path(self, which: str) -> Path:
-        """Return the record's file."""
-        return self.home / which / "state" / "dflashctl" / "record.sqlite3"
-
-    @property
-    def attempts(self) -> list[int]:
-        """The attempts that there are in the run directory."""
-        folder = self.place.runs / self.run / "attempts"
-        return sorted(int(path.name) for path in folder.iterdir()) if folder.is_dir() else []
-
-    def witness(self) -> list[dict[str, Any]]:
-        """Return what the trainers wrote down, in order."""
-        path = self.place.witness / f"{self.run}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-class Lane(threading.Thread):
-    """Takes schedules until there are none."""
-
-    def __init__(
-        self,
-        place: Place,
-        nursery: Nursery,
-        home: Path,
-        take: Callable[[], Schedule | None],
-        finish: Callable[[Played], None],
-    ) -> None:
-        super().__init__(name=f"lane {place.ct}", daemon=True)
-        self._place = place
-        self._nursery = nursery
-        self._home = home
-        self._take = take
-        self._finish = finish
-
-    def run(self) -> None:
-        """Play one after another."""
-        while (schedule := self._take()) is not None:
-            home = self._home / f"seed-{schedule.seed}"
-            play = Play(schedule, self._place, self._nursery, home)
-            begin = time.monotonic()
-            try:
-                play.play()
-            except (AssertionError, LabError, OSError) as error:
-                play.played.problems.append(f"the suite itself: {error!r}")
-            play.played.took_s = time.monotonic() - begin
-            try:
-                self._finish(play.played)
-            finally:
-                play.clean_up()
 
 
 class Play:

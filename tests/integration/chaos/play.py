@@ -5,19 +5,23 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.integration.chaos.arena import Arena
 from tests.integration.chaos.judge import judge, num_told_again
-from tests.integration.chaos.lane import Lane, Played
+from tests.integration.chaos.lane import Play
 from tests.integration.chaos.nursery import Nursery
+from tests.lab.host import LabError
 from tests.lab.lab import PREFIX, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tests.integration.chaos.arena import Place
+    from tests.integration.chaos.played import Played
     from tests.integration.chaos.schedule import Schedule
 
 
@@ -39,6 +43,41 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         return asdict(self)
+
+
+class Lane(threading.Thread):
+    """Takes schedules until there are none."""
+
+    def __init__(
+        self,
+        place: Place,
+        nursery: Nursery,
+        home: Path,
+        take: Callable[[], Schedule | None],
+        finish: Callable[[Played], None],
+    ) -> None:
+        super().__init__(name=f"lane {place.ct}", daemon=True)
+        self._place = place
+        self._nursery = nursery
+        self._home = home
+        self._take = take
+        self._finish = finish
+
+    def run(self) -> None:
+        """Play one after another."""
+        while (schedule := self._take()) is not None:
+            home = self._home / f"seed-{schedule.seed}"
+            play = Play(schedule, self._place, self._nursery, home)
+            begin = time.monotonic()
+            try:
+                play.play()
+            except (AssertionError, LabError, OSError) as error:
+                play.played.problems.append(f"the suite itself: {error!r}")
+            play.played.took_s = time.monotonic() - begin
+            try:
+                self._finish(play.played)
+            finally:
+                play.clean_up()
 
 
 def play_all(

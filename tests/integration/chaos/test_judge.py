@@ -12,8 +12,8 @@ from orchestrator.record import Record
 from orchestrator.types import Diagnosis, FailureClass, RunState
 from tests.builders import NOW
 from tests.integration.chaos.judge import judge
-from tests.integration.chaos.lane import Played, Told
 from tests.integration.chaos.nursery import Child
+from tests.integration.chaos.played import Played, Told
 from tests.integration.chaos.schedule import Schedule
 
 if TYPE_CHECKING:
