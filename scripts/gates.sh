@@ -11,7 +11,7 @@ step "import directions";        "$bin/lint-imports"
 [ "${1:-}" != lint ] || exit 0
 
 step "unit, contract, transcripts"
-"$bin/python" -m pytest -q
+"$bin/python" -m pytest -q -n 2
 step "the wheel, installed without torch"
 scripts/wheel_check.sh
 step "the demo, in its short form"
