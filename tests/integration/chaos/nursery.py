@@ -90,8 +90,10 @@ class Nursery:
     def close(self) -> None:
         """End it and every child."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(30)
+        self._process.stdout.close()
 
 
 def _preload() -> None:
