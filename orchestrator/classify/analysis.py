@@ -188,7 +188,7 @@ class Analysis:
 
     def _continue(self, state: RankState, number: int | None, root: Found, body: str, offset: int) -> bool:
         state.continuing -= 1
-        if state.continuing == 0 or lines.LOG_LINE.match(body) or read_step(body) is not None:
+        if state.continuing == 0 or lines.ends_message(body) or read_step(body) is not None:
             self._commit(state)
             self._settle(state, number)
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 HEADER = "Traceback (most recent call last)"
@@ -15,8 +16,23 @@ ALONE = re.compile(
     r"|NonFinite|Timeout|OutOfResources|Died)"
     r"(?:: .*|:)?$"
 )
+_BUILT_IN = frozenset(
+    name
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+)
 PANEL = "\u2502\u2503|"  # the sides of rich's panels
 # What was typed after a shell's prompt is no message.
 PROMPT = re.compile(r"^(?:\([\w.+-]+\)[ -]?)*\[?[\w.-]+@[\w.-]+[: ][^#$%]{0,200}[#$%] +\S")
 NO_EXCEPTION = {"INFO", "WARNING", "ERROR", "DEBUG", "NOTE", "SOLUTION", "Epoch", "Step"}
 LOG_LINE = re.compile(r"^(?:[EWIF]\d{3,4} |\[?\d{4}-\d\d-\d\d|\[[EWIF]\d* |[\w.-]+:\d+:\d+ \[)")
+
+
+def is_bare_exception(line: str) -> bool:
+    """Whether the line is an exception's name and nothing else, as one without a message is printed."""
+    return line in _BUILT_IN or ALONE.match(line) is not None
+
+
+def ends_message(line: str) -> bool:
+    """Whether the line cannot go on with an exception's message: a logger's, or what is typed at a shell."""
+    return LOG_LINE.match(line) is not None or PROMPT.match(line) is not None

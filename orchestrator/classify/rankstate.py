@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from orchestrator.classify import lines
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -38,7 +40,8 @@ class Trace:
         head = self.lines[-1] if self.lines else ""
         rest = _HEAD_REST if _HEAD_END.search(head) else _HEAD_END
         is_head = head.lstrip().startswith('File "') and len(head) <= MAX_HEAD
-        if not is_head or not rest.search(line):
+        # A frame may have no source line (its file is gone), and then the exception's name follows the head.
+        if not is_head or not rest.search(line) or lines.is_bare_exception(line):
             return False
         self.lines[-1] = f"{head} {line}" if head.endswith(" in") else head + line
         return True

@@ -25,7 +25,7 @@ _BAR_LABEL = re.compile(r"^\W*([A-Za-z][^:|%\s]*(?:\s+[^:|%\s]+)*):?\s*\d{1,3}%"
 _TRAINING_LABEL = re.compile(r"train|step|epoch|iter", re.IGNORECASE)
 # A sentence may speak of a step; a step's report has a number beside it.
 _STEP_COMPANY = ("loss", "lr", "tok/s", "ok", "time")
-_LEFT_OUT = ("weights unchanged", "over guard.max_skips")
+_LEFT_OUT = ("weights unchanged", "over guard.max_skips", "train_runtime")  # the last sums up a whole run
 _EPOCH = re.compile(r"['\"]epoch['\"]: ['\"]?(\d+(?:\.\d+)?)")
 # Of programs that count batches within an epoch: [5][3550/7330], Epoch: 1 [640/60000 (1%)], 12/100 [==>...]
 _PLACE = re.compile(r"(?:\[(\d{1,6})\])?\[(\d{1,12})/(\d{1,12})(?:\]| \()")

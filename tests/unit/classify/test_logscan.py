@@ -249,3 +249,23 @@ def test_a_lead_is_taken_off_while_its_traceback_is_read_and_no_longer():
     trace = "".join(f"{lead}{line}\n" for line in (TRACE + "KeyError: 'x'").splitlines())
     reading = scan(trace + steps(1, 3) + f"{lead}MyError: a word in passing\n")
     assert roots(reading) == []
+
+
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "AssertionError", "StopIteration", "pkg.StaleError"])
+def test_a_frame_without_source_does_not_swallow_a_bare_exception(name: str):
+    trace = 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\n'
+    reading = scan(steps(1, 3) + trace + name + "\n")
+    assert [m.evidence.text for m in roots(reading)] == [name]
+
+
+def test_what_is_asked_at_a_shell_after_a_crash_is_no_part_of_its_message():
+    crash = TRACE + "RuntimeError: CUDA error: unknown error\n"
+    asked = "root@pve:~# nvidia-smi\nUnable to determine the device handle for GPU5: 0000:9A:00.0: Unknown\n"
+    found = [m.failure for m in scan(steps(1, 3) + crash + asked).matches]
+    assert FailureClass.GPU_LOST in found
+
+
+def test_the_summary_of_a_whole_run_heals_no_lost_losses():
+    lost = "".join(f"{{'loss': 0.0, 'grad_norm': nan, 'epoch': 0.{n}}}\n" for n in range(1, 4))
+    reading = scan(lost + "{'train_runtime': 100.0, 'train_loss': 0.5, 'epoch': 0.3}\n")
+    assert [(m.failure, m.handled) for m in reading.matches] == [(FailureClass.NAN_LOSS, False)]
