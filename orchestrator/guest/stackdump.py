@@ -114,9 +114,13 @@ def _by_py_spy(spy: str, ranks: Sequence[Rank], problems: list[str]) -> dict[int
 
 
 def _without_command(text: str) -> str:
-    """Leave out py-spy's first line, the command with its arguments: they may hold a secret."""
-    head, _, rest = text.partition("\n")
-    return rest.lstrip("\n") if head.startswith("Process ") else text
+    """Leave out the command with its arguments, which py-spy says first: they may hold a secret.
+
+    An argument may have several lines. Those of a stack are indented, so the last line that begins like
+    this is the head's.
+    """
+    begin = text.rfind("\nPython v")
+    return text[begin:].lstrip("\n") if text.startswith("Process ") and begin >= 0 else text
 
 
 def _by_signal(ranks: Sequence[Rank]) -> dict[int, str]:

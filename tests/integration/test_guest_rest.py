@@ -208,6 +208,8 @@ def test_gpus_are_read_and_told_again_when_they_change(guest, nvml):
         "index": 0, "uuid": "GPU-aaaa", "name": "NVIDIA H200", "memory_used_bytes": 1000 << 20,
         "memory_total_bytes": 143771 << 20, "utilization_pct": 50.0, "power_w": 310.0, "temperature_c": 41.0,
         "processes": [{"pid": 4711, "memory_bytes": 1000 << 20}], "problem": None,
+        "pci": "0000:10:00", "recovery": None, "ecc_uncorrected": 0, "remap_pending": False,
+        "remap_failed": False,
     }  # fmt: skip
     assert (first["gpus"][1]["power_w"], first["gpus"][1]["processes"]) == (None, [])
     nvml(GPU_LINE.format(used=1001, busy=52), "gpu 1,GPU-b,NVIDIA H200,0,143771,-,-,30,")
@@ -250,13 +252,15 @@ def test_nvidia_smi_is_asked_where_nvml_fails(guest, nvml, tmp_path):
     nvml("init-error 18")
     smi = tmp_path / "bin" / "nvidia-smi"
     smi.parent.mkdir()
-    smi.write_text("#!/bin/sh\necho '0, GPU-c, NVIDIA H200, 1024, 143771, 7, 99.5, [N/A]'\n")
+    answer = "0, GPU-c, NVIDIA H200, 1024, 143771, 7, 99.5, [N/A], 00000000:3B:00.0"
+    smi.write_text(f"#!/bin/sh\necho '{answer}'\n")
     smi.chmod(0o755)
     guest.env["PATH"] = f"{smi.parent}:{guest.env['PATH']}"
     reading = guest.ask("capture", session="none", socket="dflashctl")[1]
     assert (reading["source"], reading["problem"]) == ("nvidia-smi", None)
     gpu = reading["gpus"][0]
     assert (gpu["memory_used_bytes"], gpu["power_w"], gpu["temperature_c"]) == (1 << 30, 99.5, None)
+    assert gpu["pci"] == "0000:3b:00"
     smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n")
     reading = guest.ask("capture", session="none", socket="dflashctl")[1]
     assert (reading["source"], reading["gpus"]) == (None, [])

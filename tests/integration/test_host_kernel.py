@@ -127,7 +127,7 @@ def test_what_the_kernel_says_during_a_cut_is_neither_lost_nor_told_twice(cli, h
 def test_a_watch_that_begins_after_the_death_still_learns_what_the_kernel_said(cli, host):
     begin(cli, "late").kill()
     kill(host, "late", oom(host, trainer(host, "late")))
-    time.sleep(1)
+    time.sleep(6)  # what the kernel said in the last 5 s is news to a watch that begins
     watch = cli.watch("late", "--observe-only")
     assert death(watch)["detail"]["failure"] == "oom_host", watch.story()
     assert not [e for e in watch.events() if e["kind"] == "host"], "it is no news"
