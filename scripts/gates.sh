@@ -18,5 +18,5 @@ step "the demo, in its short form"
 "$bin/dflashctl" demo --short
 step "real parts: torch, sshd, LXC, tmux"
 if [ "${CI:-}" = true ]; then export DFLASHCTL_REQUIRE_LAB=1; fi
-# Three at a time: most of these wait for real things. Each worker has a lab of its own; a file stays with one worker.
-"$bin/python" -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder --durations 15 -m "(integration or torch) and not slow"
+# Four at a time: most of these wait for real things. Each worker has a lab of its own; a file stays with one worker.
+"$bin/python" -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations 15 -m "(integration or torch) and not slow"

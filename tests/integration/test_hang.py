@@ -56,6 +56,7 @@ def test_a_trainer_that_hangs_says_where_before_it_is_stopped_and_relaunched(cli
     assert (status["state"], status["attempt"]) == ("finished", 2)
 
 
+@pytest.mark.slow
 def test_a_person_asks_a_living_trainer_of_two_ranks_and_it_trains_on(cli, lab, run):
     (cli.home / "playbook.yaml").write_text(PLAYBOOK)
     cli.launch("--run", run, "--python", str(lab.torch_python), "--config", "fast", "--inject", "slow@3!",

@@ -30,6 +30,7 @@ rules:
 """
 
 
+@pytest.mark.slow
 def test_a_ladder_scales_what_the_trainer_really_used_within_what_is_allowed(tmp_path):
     with local_runs(tmp_path) as local:
         local.playbook.write_text(LESS)

@@ -80,6 +80,7 @@ def test_secrets_do_not_travel_and_offsets_stay(local, tmp_path):
         assert archive.getmember("whole/attempts/1/log").size == len(log)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_gone_from_its_container_leaves_what_the_record_knows(local):
     local.begin_standin("b32", "--steps", "4")
     assert local.watch("b32").end() == Exit.OK

@@ -77,6 +77,7 @@ def test_a_compile_cache_that_is_whole_is_left_alone(cli):
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
+@pytest.mark.slow
 def test_a_poisoned_step_is_gone_back_from_and_then_left_out(cli, lab):
     """The real trainer dies at step 13 in every attempt; the third leaves that step out, and finishes."""
     cli.launch("--run", "poison", "--python", str(lab.torch_python), "--config", "fast",

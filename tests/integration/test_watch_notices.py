@@ -67,6 +67,7 @@ def test_a_log_that_fills_its_disk_is_told_in_time_and_seen_in_status_and_explai
         local.run("stop", "flood", "--grace", "0s")
 
 
+@pytest.mark.slow
 def test_a_lost_tmux_session_is_told_once_and_the_run_ends_as_if_nothing_were(local):
     local.begin_standin("alone", "--steps", "300", "--step-s", "0.1")
     watch = local.watch("alone")
