@@ -19,6 +19,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("injection", ENDINGS)
 def test_an_injected_failure_ends_the_attempt_with_its_own_words(tmp_path, injection):
     code, exception, kind, words = ENDINGS[injection]

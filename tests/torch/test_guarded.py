@@ -51,6 +51,7 @@ def test_the_rest_is_what_it_is_where_those_steps_were_never_taken(poisoned, tmp
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_a_bad_last_step_is_gone_back_from_too(tmp_path):
     done = run_trainer(tmp_path, *SETTINGS, "--inject", "nan@8")
     assert done.returncode == 0, done.stderr

@@ -59,6 +59,7 @@ def test_five_targets_and_three_drafters_make_the_steps_of_one_process(eight, al
     assert len(eight.weights) == len(alone.weights)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     [

@@ -50,6 +50,7 @@ def test_the_first_failure_is_the_killed_rank_on_both_nodes(killed):
         assert f"rank {KILLED} (target) failed first" in (out / f"log-{node}").read_text()
 
 
+@pytest.mark.slow
 def test_a_rank_alone_on_its_node_is_named_too(tmp_path):
     agents = ranklab.torchrun("loop", tmp_path, targets=1, nodes=2, each=1)
     try:
