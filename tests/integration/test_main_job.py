@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli import ROOT, Cli, is_kind
+from tests.integration.guest_driver import wait_until
 from tests.lab.gpus import Gpu, GpuState
 
 if TYPE_CHECKING:
@@ -170,9 +171,10 @@ def launch_standin_without_command_hang(cli: Cli, lab, run: str) -> None:
 def test_ssh_killed_in_mid_watch_reconnects_and_loses_no_log_byte(cli, lab, run):
     launch_standin(cli, run, "--steps", "100", "--step-s", "0.1", "--checkpoint-every", "0")
     watch = cli.watch(run)
+    watch.wait_for(is_kind("log"))
     for _ in range(3):
         time.sleep(2.0)
-        assert lab.kill_ssh_connections() > 0
+        wait_until(lambda: lab.kill_ssh_connections() > 0, 20)
     assert watch.end(120) == 0, watch.story()
     steps = [e["text"] for e in watch.events() if e["kind"] == "log" and e["text"].startswith("step ")]
     assert [int(line.split()[1].split("/")[0]) for line in steps] == list(range(1, 101)), watch.story()
@@ -186,6 +188,7 @@ def test_a_watcher_killed_and_restarted_adopts_the_run(cli, lab, run):
     )
     first = cli.watch(run)
     first.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 40/"))
+    time.sleep(1.0)  # what was told is on record within half a second
     first.kill()
     second = cli.watch(run)
     assert second.end(120) == 0, second.story()
