@@ -59,7 +59,8 @@ def test_a_refusal_that_made_no_attempt_leaves_no_run(local, tmp_path, monkeypat
 def test_a_gpu_that_is_not_there_is_told_before_an_attempt_is_made(local, tmp_path, monkeypatch):
     tool = tmp_path / "tools" / "nvidia-smi"
     tool.parent.mkdir()
-    tool.write_text("#!/bin/sh\nfor i in 0 1; do echo $i, GPU-$i, NVIDIA H200, 4, 143771, 0, 75, 30; done\n")
+    row = "$i, GPU-$i, NVIDIA H200, 4, 143771, 0, 75, 30, 00000000:0$i:00.0"
+    tool.write_text(f"#!/bin/sh\nfor i in 0 1; do echo {row}; done\n")
     tool.chmod(0o755)
     monkeypatch.setitem(local.env, "PATH", f"{tool.parent}:{local.env['PATH']}")
     refused = local.launch("--run", "r1", "--gpus", "0,99", "--", "sleep", "60", code=Exit.USAGE)
