@@ -31,6 +31,7 @@ def test_the_rank_that_is_slow_is_slow_in_every_line_and_the_one_that_waits_is_n
     assert all(row["step_s"] > 1.0 for row in rows(tmp_path) if row["step"] >= 4), "everybody waits for it"
 
 
+@pytest.mark.slow
 def test_one_alone_tells_no_rank_times(tmp_path):
     done = run_trainer(tmp_path, "--set", "total_steps=3")
     assert done.returncode == 0, done.stderr

@@ -99,6 +99,7 @@ def ignores_the_drafter_s_distribution(drafted, q, p, generator):
     return len(drafted), int(torch.multinomial(p[-1], 1, generator=generator))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [keeps_all_that_is_likely_enough, ignores_the_drafter_s_distribution])
 def test_the_check_sees_a_wrong_rule(monkeypatch, wrong):
     model: Any = Markov()
