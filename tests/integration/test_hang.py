@@ -50,7 +50,7 @@ def test_a_trainer_that_hangs_says_where_before_it_is_stopped_and_relaunched(cli
     assert [told["text"]] == explained["stacks"]
     kept = cli.json("stacks", run, "--kept", "--attempt", "1")
     (text,) = kept["files"].values()
-    assert re.search(r'File ".*/trainer/failures\.py", line \d+|\(trainer/failures\.py:\d+\)', text), text
+    assert re.search(r'File ".*/trainer/failures\.py", line \d+|\(.*trainer/failures\.py:\d+\)', text), text
     assert len(re.findall(r"^(?:Current t|T)hread \w+", text, re.MULTILINE)) >= 2, "of every thread"
     status = cli.json("status", run)
     assert (status["state"], status["attempt"]) == ("finished", 2)
