@@ -99,6 +99,7 @@ def test_a_drafter_is_exported_checked_and_never_over_another_one(cli, lab):
     assert not (place / "mine.txt").exists()
 
 
+@pytest.mark.slow
 def test_an_interrupted_export_leaves_no_folder_and_goes_on_where_it_was_cut(cli, lab):
     data = give_export(ended(cli), 150 << 20)
     part = cli.home / ".r1-drafter.part" / "model.safetensors"

@@ -76,6 +76,7 @@ def test_a_pct_that_takes_a_second_changes_nothing_but_the_pace(cli, clean_lab, 
     assert cli.json("status", run)["attempt"] == 2
 
 
+@pytest.mark.slow
 def test_a_host_that_is_gone_for_forty_seconds_is_told_with_its_age_and_found_again(cli, clean_lab, run):
     cli.begin(run, "--steps", "900", "--step-s", "0.1")
     watch = cli.watch(run)
