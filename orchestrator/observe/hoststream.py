@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from queue import Full
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.classify.kernel import KernelEvent, KernelReader
 from orchestrator.errors import BlindError, GuestError
+from orchestrator.observe.feeder import Feeder
 from orchestrator.observe.hostways import Dmesg, Journal, Verdict, Way, judge
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 
 READ_S = 0.3
 READY_AFTER = 6  # reads in a row that brought nothing: a tool on a busy host is slow to begin
-PUT_S = 0.5
 BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 STEADY_S = 30.0
 AGAIN_S = 600.0  # a host that does not let us read it may be told to, some day
@@ -95,7 +91,7 @@ class KernelSource(Protocol):
         ...
 
 
-class KernelStream(threading.Thread):
+class KernelStream(Feeder["Observation"]):
     """Feeds `out` with what the host's kernel says, until stopped.
 
     `since` tells from when on lines are wanted, by the host's clock; None while that is not known.
@@ -108,20 +104,12 @@ class KernelStream(threading.Thread):
         since: Callable[[], datetime | None],
         clock: Clock,
     ) -> None:
-        super().__init__(name=f"kernel {source.host_key}", daemon=True)
+        super().__init__(f"kernel {source.host_key}", out, clock, BACKOFF_S)
         self._source = source
-        self._out = out
         self._since = since
-        self._clock = clock
-        self._ending = threading.Event()
         self._reader = KernelReader()
-        self._failures = 0
         self._is_told = False
         self._is_ready = False
-
-    def stop(self) -> None:
-        """Ask the thread to end; it does within a second."""
-        self._ending.set()
 
     def run(self) -> None:
         """Follow until stopped."""
@@ -172,9 +160,7 @@ class KernelStream(threading.Thread):
                 return verdict
             if self._clock.monotonic() - opened >= STEADY_S:
                 self._failures = 0
-            wait_s = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)] * random.uniform(0.8, 1.2)
-            self._failures += 1
-            self._ending.wait(wait_s)
+            self._ending.wait(self._next_wait_s())
         return None
 
     def _follow(self, way: Way, since: datetime, *, is_root: bool) -> Verdict | None:
@@ -207,13 +193,6 @@ class KernelStream(threading.Thread):
         if is_ready is not self._is_ready:
             self._is_ready = is_ready
             self._put(HostReady(self._source.host_key, is_ready))
-
-    def _put(self, observation: HostSaid | HostMute | HostReady) -> None:
-        """Hand it over; a full queue holds us back, but never past `stop`."""
-        while not self._ending.is_set():
-            with suppress(Full):
-                self._out.put(observation, timeout=PUT_S)
-                return
 
 
 # Of each tool, what to try; the next only where the tool is too old for the one before.

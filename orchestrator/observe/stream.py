@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import threading
-from contextlib import suppress
 from dataclasses import dataclass
-from queue import Full
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import BlindError, GuestRefused, OrchestratorError
+from orchestrator.observe.feeder import Feeder
 from orchestrator.observe.hoststream import HostMute, HostReady, HostSaid
 
 if TYPE_CHECKING:
@@ -24,7 +21,6 @@ ASK_HOST_AFTER_S = 7.0
 SILENT_LIMIT_S = 25.0
 ASK_HOST_AGAIN_S = 10.0  # while it says that the container does not simply run
 SPEAKS_S = 1.0
-PUT_S = 0.5
 STEADY_S = 5.0  # a stream that lived so long was a good one
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0)
 
@@ -113,7 +109,7 @@ class Source(Protocol):
         ...
 
 
-class ContainerStream(threading.Thread):
+class ContainerStream(Feeder["Observation"]):
     """Feeds `out` with observations of one container until stopped."""
 
     def __init__(
@@ -124,19 +120,11 @@ class ContainerStream(threading.Thread):
         clock: Clock,
         watcher: Mapping[str, object] | None = None,
     ) -> None:
-        super().__init__(name=f"watch {source.target_key}", daemon=True)
+        super().__init__(f"watch {source.target_key}", out, clock, BACKOFF_S)
         self._watcher = dict(watcher or {}) or None  # who we are, for other watchers to be told
         self._source = source
-        self._out = out
         self._cursors = cursors
-        self._clock = clock
-        self._ending = threading.Event()
-        self._failures = 0
         self._state: str | None = None  # of the container, as the host told it last
-
-    def stop(self) -> None:
-        """Ask the thread to end; it does within a second."""
-        self._ending.set()
 
     def run(self) -> None:
         """Stream until stopped."""
@@ -200,21 +188,13 @@ class ContainerStream(threading.Thread):
         # What speaks is neither frozen nor stopped any more; a lock may well last.
         return self._state in ("frozen", "stopped") and silent_s < SPEAKS_S <= asked_s_ago
 
-    def _put(self, observation: Observation) -> None:
-        """Hand it over; a full queue holds us back, and through us the guest, but never past `stop`."""
-        while not self._ending.is_set():
-            with suppress(Full):
-                self._out.put(observation, timeout=PUT_S)
-                return
-
     def _tell_container(self) -> None:
         seen = self._source.container_state()
         self._state = seen.partition(":")[0] if seen is not None else None
         self._put(ContainerSeen(self._source.target_key, seen))
 
     def _report_loss(self, error: OrchestratorError) -> None:
-        delay = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)] * random.uniform(0.8, 1.2)
-        self._failures += 1
+        delay = self._next_wait_s()
         self._put(Lost(self._source.target_key, error, delay))
         self._source.drop()
         if not self._ending.is_set():
