@@ -196,13 +196,3 @@ class Record:
         if entry is None:
             return Cursor()
         return Cursor(log_offset=entry.log_offset, metrics_offset=entry.metrics_offset)
-
-    def save_cursor(
-        self,
-        run_id: int,
-        attempt: int,
-        log_offset: int | None = None,
-        metrics_offset: int | None = None,
-    ) -> None:
-        """Move the cursor forward; it never moves back, and None leaves a part alone."""
-        self._database.write(lambda s: samples.move_cursor(s, run_id, attempt, log_offset, metrics_offset))

@@ -150,12 +150,3 @@ def cursor(session: Session, run_id: int, attempt: int) -> CursorEntry:
         session.add(entry)
         session.flush()
     return entry
-
-
-def move_cursor(
-    session: Session, run_id: int, attempt: int, log_offset: int | None, metrics_offset: int | None
-) -> None:
-    """Move the cursor forward, never back: another watcher may be further."""
-    entry = cursor(session, run_id, attempt)
-    entry.log_offset = max(entry.log_offset, log_offset or 0)
-    entry.metrics_offset = max(entry.metrics_offset, metrics_offset or 0)

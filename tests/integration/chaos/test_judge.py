@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.record import Record
+from orchestrator.record import Batch, Record
 from orchestrator.types import Diagnosis, FailureClass, RunState
 from tests.builders import NOW
 from tests.integration.chaos.judge import judge
@@ -92,8 +92,10 @@ class Story:
                 record.save_attempt(row.id, number)
             record.transition(row.id, 1, None, RunState.DEAD, "dead", NOW)
             record.diagnosis(row.id, 1, dead, NOW)
-            record.save_cursor(row.id, 1, len(self.text(1)), 0)
-            record.save_cursor(row.id, 2, self.read, 0)
+            batch = Batch()
+            batch.move_cursor((row.id, 1), len(self.text(1)), 0)
+            batch.move_cursor((row.id, 2), self.read, 0)
+            record.save_batch(batch)
             action = record.intend(row.id, 2, "relaunch", "why", {}, NOW)
             if not self.is_open:
                 record.outcome(action, "started", NOW)

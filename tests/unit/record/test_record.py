@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import ConfigError, NotFound, RecordError
-from orchestrator.record import Record
+from orchestrator.record import Batch, Record
 from orchestrator.types import ActKind, Diagnosis, Evidence, FailureClass, Role, RunState
 
 if TYPE_CHECKING:
@@ -200,8 +200,10 @@ def test_events_are_merged_in_the_order_of_time(record: Record, run: int) -> Non
 
 def test_a_cursor_never_moves_back(record: Record, run: int) -> None:
     assert record.cursor(run, 1).log_offset == 0
-    record.save_cursor(run, 1, log_offset=500, metrics_offset=40)
-    record.save_cursor(run, 1, log_offset=300)
+    for log_offset, metrics_offset in ((500, 40), (300, 0)):
+        batch = Batch()
+        batch.move_cursor((run, 1), log_offset, metrics_offset)
+        record.save_batch(batch)
     assert (record.cursor(run, 1).log_offset, record.cursor(run, 1).metrics_offset) == (500, 40)
 
 
