@@ -184,10 +184,9 @@ class Together(Alone):
     def _extend(self, taps_TE: Tensor, positions_T: Tensor) -> None:
         """Append to the drafter's context."""
         context_1TD = self._draft.fuse(taps_TE[None].to(self._drafting.dtype))
+        rope = self._draft_rope(positions_T)
         for index, layer in enumerate(self._layers()):
-            self._draft_cache.write(
-                index, layer.self_attn, context_1TD, self._draft_rope(positions_T), positions_T
-            )
+            self._draft_cache.write(index, layer.self_attn, context_1TD, rope, positions_T)
 
     def _propose(self, last_1: Tensor) -> Tensor:
         """`last` and what the drafter puts after it, S tokens; the block's own keys lie past the length."""
