@@ -123,10 +123,7 @@ class Site:
         Raises:
             BlindError: The host cannot be asked, or this site was closed.
         """
-        with self._lock:
-            self._check_open()
-            shell = self._host_shell()
-        return gpu_holders(shell, pids, self.target.become or ())
+        return gpu_holders(self._opened_host(), pids, self.target.become or ())
 
     @property
     def host_key(self) -> str:
@@ -144,11 +141,8 @@ class Site:
         Raises:
             BlindError: The host cannot be reached, or this site was closed.
         """
-        with self._lock:
-            self._check_open()
-            shell = self._host_shell()
-        become = self.target.become or () if is_root else ()
-        return shell.stream(("env", "LC_ALL=C", *become, *argv))
+        shell, command = self._host_command(argv, is_root=is_root)
+        return shell.stream(command)
 
     def ask_host(self, argv: Sequence[str], *, is_root: bool, timeout_s: float) -> Result:
         """Run a command on the host to its end.
@@ -156,11 +150,17 @@ class Site:
         Raises:
             BlindError: The host cannot be reached, or this site was closed.
         """
+        shell, command = self._host_command(argv, is_root=is_root)
+        return shell.run(command, timeout_s=timeout_s)
+
+    def _host_command(self, argv: Sequence[str], *, is_root: bool) -> tuple[Shell, tuple[str, ...]]:
+        become = self.target.become or () if is_root else ()
+        return self._opened_host(), ("env", "LC_ALL=C", *become, *argv)
+
+    def _opened_host(self) -> Shell:
         with self._lock:
             self._check_open()
-            shell = self._host_shell()
-        become = self.target.become or () if is_root else ()
-        return shell.run(("env", "LC_ALL=C", *become, *argv), timeout_s=timeout_s)
+            return self._host_shell()
 
     def _host_shell(self) -> Shell:
         if self._host is None:

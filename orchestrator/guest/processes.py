@@ -10,6 +10,7 @@ are used again.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.guest import files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 PROC = "/proc"
 MARK = "DFLASHCTL_RUN_DIR"
@@ -173,35 +174,32 @@ def holders(lock: Path) -> list[int]:
 
 
 def _holds(directory: str, path: Path) -> bool:
+    def is_lock(fd: str) -> bool:
+        opened = f"{directory}/fd/{fd}"
+        # A container seen from its host has the same path; the file itself tells them apart.
+        is_it = os.readlink(opened) == str(path) and os.path.samefile(opened, path)  # noqa: PTH115, PTH121
+        # proc_pid_fdinfo(5): a probe of ours has it open too, but without this lock.
+        return is_it and b"FLOCK  ADVISORY  WRITE" in Path(f"{directory}/fdinfo/{fd}").read_bytes()
+
+    return _any_fd(directory, is_lock)
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """Whether a process of our own pid namespace holds that very file open."""
+    directory = f"{PROC}/{pid}"
+    return _any_fd(directory, lambda fd: os.path.samefile(f"{directory}/fd/{fd}", path))  # noqa: PTH121
+
+
+def _any_fd(directory: str, is_wanted: Callable[[str], bool]) -> bool:
+    """Whether any of a process's descriptors is wanted; one that cannot be looked at is not."""
     try:
         fds = os.listdir(f"{directory}/fd")  # noqa: PTH208
     except OSError:
         return False
     for fd in fds:
-        opened = f"{directory}/fd/{fd}"
-        try:
-            # A container seen from its host has the same path; the file itself tells them apart.
-            is_it = os.readlink(opened) == str(path) and os.path.samefile(opened, path)  # noqa: PTH115, PTH121
-            # proc_pid_fdinfo(5): a probe of ours has it open too, but without this lock.
-            if is_it and b"FLOCK  ADVISORY  WRITE" in Path(f"{directory}/fdinfo/{fd}").read_bytes():
+        with suppress(OSError):
+            if is_wanted(fd):
                 return True
-        except OSError:
-            continue
-    return False
-
-
-def has_open(pid: int, path: Path) -> bool:
-    """Whether a process of our own pid namespace holds that very file open."""
-    try:
-        fds = os.listdir(f"{PROC}/{pid}/fd")  # noqa: PTH208
-    except OSError:
-        return False
-    for fd in fds:
-        try:
-            if os.path.samefile(f"{PROC}/{pid}/fd/{fd}", path):  # noqa: PTH121
-                return True
-        except OSError:
-            continue
     return False
 
 
