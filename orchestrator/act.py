@@ -20,6 +20,7 @@ from orchestrator.types import Absent, Blind, Gpu, Present, Reading, Remedy, Sna
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from orchestrator.playbook import Playbook
     from orchestrator.record import Record
     from orchestrator.wire import Message
 
@@ -41,6 +42,11 @@ class Gates:
 
     gpu_floor_bytes: int
     min_free_bytes: int
+
+    @classmethod
+    def of(cls, book: Playbook) -> Gates:
+        """Those of a playbook."""
+        return cls(gpu_floor_bytes=book.gpu_floor_bytes, min_free_bytes=book.min_free_bytes)
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,10 @@ from orchestrator.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from orchestrator.playbook import Playbook, Rule
+    from orchestrator.types import PastAttempt
 
 _IDLE: dict[RunState, tuple[ActKind, str]] = {
     RunState.NEW: (ActKind.NONE, "it has just been started"),
@@ -39,7 +40,6 @@ _IDLE: dict[RunState, tuple[ActKind, str]] = {
     RunState.CONTAINER_FROZEN: (ActKind.WAIT, "its container is frozen"),
 }
 _NOTHING_KNOWN = Facts()
-_RELAUNCHES = (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
 
 
 def decide(
@@ -61,13 +61,13 @@ def decide(
         kind, reason = _IDLE[diagnosis.state]
         return Decision(kind=kind, reason=reason)
     rule = playbook.rule_of(diagnosis)
-    if rule.act not in _RELAUNCHES:
+    if not rule.act.is_relaunch:
         return Decision(kind=rule.act, reason=rule.why, rule=rule.key)
     ledger = open_ledger(history, snapshot)
     # A ladder changes what is done at that step, so that it comes to the same step proves nothing.
-    is_stuck = not rule.ladder and poison_step(ledger, snapshot.last_step) is not None
+    stuck_at = None if rule.ladder else poison_step(ledger, snapshot.last_step)
     poison = playbook.rule(FailureClass.NO_PROGRESS)
-    if is_stuck and poison.act in _RELAUNCHES:  # such as by leaving the step out
+    if stuck_at is not None and poison.act.is_relaunch:  # such as by leaving the step out
         rule = poison
     note = _resume_note(ledger, snapshot)
     climbed = ladder.climb(rule.ladder, ledger.rung(diagnosis.fingerprint), playbook.allow, facts)
@@ -76,8 +76,8 @@ def decide(
     if refusal is not None:
         kind, reason = refusal
         return Decision(kind=kind, reason=f"{reason}{note}", attempts_left=0, rule=rule.key)
-    if is_stuck and rule is not poison:
-        reason = f"{_same_step(ledger, snapshot)}. {poison.why}{note}"
+    if stuck_at is not None and rule is not poison:
+        reason = f"{_same_step(*stuck_at)}. {poison.why}{note}"
         return Decision(kind=poison.act, reason=reason, attempts_left=0, rule=poison.failure.value)
     return _relaunch(rule, playbook, ledger, diagnosis, now, jitter, climbed, remedies, note)
 
@@ -112,9 +112,7 @@ def _refuse(
     return None
 
 
-def _same_step(ledger: Ledger, snapshot: Snapshot) -> str:
-    found = poison_step(ledger, snapshot.last_step)
-    step, before = found if found is not None else (snapshot.last_step, ())
+def _same_step(step: int, before: Sequence[PastAttempt]) -> str:
     return f"{len(before) + 1} attempts in a row ended at step {step} ({story(before)}; then this one)"
 
 

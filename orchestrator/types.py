@@ -376,6 +376,11 @@ class ActKind(str, Enum):
     CALL = "call"  # stop and call a person
     GIVE_UP = "give_up"  # the budget is spent
 
+    @property
+    def is_relaunch(self) -> bool:
+        """Whether a new attempt comes of it, with changes or without."""
+        return self in (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
+
 
 class RemedyKind(str, Enum):
     """What is done to a run's files before a relaunch."""

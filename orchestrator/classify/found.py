@@ -43,11 +43,6 @@ class Found:
         return self.signature.role
 
     @property
-    def is_specific(self) -> bool:
-        """True if the catalogue knows it by more than being an exception, and it is no mere consequence."""
-        return self.telling >= 1
-
-    @property
     def telling(self) -> int:
         """How much it says: -1 a consequence or a wrapper, 0 any exception, 1 a known kind, 2 the cause."""
         if self.role is not Role.ROOT or self.signature.name == WRAPPER:

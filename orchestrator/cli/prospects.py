@@ -13,7 +13,7 @@ from orchestrator.durations import format_duration
 from orchestrator.errors import BlindError, ConfigError, GuestRefused
 from orchestrator.ladder import facts
 from orchestrator.ledger import Ledger, open_ledger
-from orchestrator.types import ActKind, Decision, Diagnosis, FailureClass, Present, RunState
+from orchestrator.types import Decision, Diagnosis, FailureClass, Present, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from orchestrator.playbook import Playbook, Rule
     from orchestrator.record import RunRow
     from orchestrator.types import History, Snapshot
-
-_RELAUNCHES = frozenset({ActKind.RELAUNCH, ActKind.RELAUNCH_WITH})
 
 
 def look_ahead(
@@ -80,7 +78,7 @@ def _foresee(
             "within_s": book.loop_window_s,
         },
         "ladder": _ladder(rule, ledger.rung(diagnosis.fingerprint), decision) if is_over else [],
-        "gates": [] if decision.kind not in _RELAUNCHES else _gates(tracker, snapshot, book, supposed),
+        "gates": _gates(tracker, snapshot, book, supposed) if decision.kind.is_relaunch else [],
     }
 
 
@@ -174,8 +172,7 @@ def _gates(
         gpus = spec_from_document(tracker.spec or {}).gpus
     except ConfigError as error:
         return [{"gate": "spec", "why": str(error)}]
-    gates = Gates(gpu_floor_bytes=book.gpu_floor_bytes, min_free_bytes=book.min_free_bytes)
-    closed = closed_gates(snapshot, gpus, gates)
+    closed = closed_gates(snapshot, gpus, Gates.of(book))
     # What a run that lives holds itself is no gate of the attempt after it.
     own = {"alive"} if supposed is not None else set()
     return [{"gate": c.gate, "why": c.why} for c in closed if c.gate not in own and not (own and c.holders)]

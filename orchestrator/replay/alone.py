@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from orchestrator.types import LogReading
 
 _F = FailureClass
-_RELAUNCHES = (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
 _UNDECIDED = (_F.UNKNOWN, _F.TORCHRUN_WRAPPER)
 _NO_SUCH = re.compile(r"'\S*lxc/\d+\.conf' does not exist|unable to find configuration file")
 KINDS = {
@@ -45,7 +44,7 @@ def decide_alone(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -
         # The lines above these would say what it was; nothing is done before they are read.
         kind = ActKind.NONE if diagnosis.failure is _F.TORCHRUN_WRAPPER else ActKind.CALL
         return Decision(kind=kind, reason="these lines do not say what happened first; read more of the log")
-    if is_dead and diagnosis.failure is _F.PYTHON_EXCEPTION and decision.kind in _RELAUNCHES:
+    if is_dead and diagnosis.failure is _F.PYTHON_EXCEPTION and decision.kind.is_relaunch:
         reason = (
             "an error of the program that no rule knows; whether it comes again at once one log cannot say"
         )

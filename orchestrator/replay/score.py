@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from orchestrator.replay.labels import Label
 
 _SILENT = (FailureClass.HEALTHY, FailureClass.COMPLETED)
-_RELAUNCHES = (ActKind.RELAUNCH, ActKind.RELAUNCH_WITH)
 _NOISE = re.compile(r"\s+|\[(?:rank|default)\d+\]:?|\x1b\[[0-9;]*m")
 _ENOUGH = 0.5  # of the label's line; a reading keeps so much of a line and no more
 
@@ -48,10 +47,10 @@ class Answer:
 
     def is_relaunched_against(self, playbook: Playbook) -> bool:
         """It would be relaunched, though the playbook relaunches nothing of what it really was."""
-        if self.found.decision.kind not in _RELAUNCHES:
+        if not self.found.decision.kind.is_relaunch:
             return False
         known = (self.label.failure, *self.label.also)
-        return not any(playbook.rule(failure).act in _RELAUNCHES for failure in known)
+        return not any(playbook.rule(failure).act.is_relaunch for failure in known)
 
 
 def score(answers: Sequence[Answer], playbook: Playbook) -> dict[str, Any]:

@@ -113,9 +113,7 @@ class Acts:
 
     @staticmethod
     def _closed(run: RunWatch, snapshot: Snapshot, spec: RunSpec) -> tuple[Closed, ...]:
-        book = run.playbook
-        gates = Gates(gpu_floor_bytes=book.gpu_floor_bytes, min_free_bytes=book.min_free_bytes)
-        closed = closed_gates(snapshot, spec.gpus, gates)
+        closed = closed_gates(snapshot, spec.gpus, Gates.of(run.playbook))
         if run.diagnosis is not None and run.diagnosis.state is RunState.HUNG:
             return tuple(item for item in closed if item.gate in _STOP_GATES)
         return closed

@@ -24,7 +24,7 @@ from orchestrator.watch.pace import Pace
 from orchestrator.watch.patience import Patience
 from orchestrator.watch.patterns import Patterns
 from orchestrator.watch.stacktaking import HangLook
-from orchestrator.watch.telling import RELAUNCHES, Teller, evidence_json
+from orchestrator.watch.telling import Teller, evidence_json
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -277,7 +277,7 @@ class RunWatch:
             self._decide(diagnosis, snapshot, now)
         self.patterns.look(self.tracker, snapshot, diagnosis, now)
         decision = self.decision
-        if decision is None or not self.acting or decision.kind not in RELAUNCHES:
+        if decision is None or not self.acting or not decision.kind.is_relaunch:
             return None
         return decision if decision.not_before is None or decision.not_before <= now else None
 

@@ -31,7 +31,6 @@ _MASKED = frozenset({"log", "metrics"})  # by the guest, which knows the values 
 _SHAPES = Masker()
 MAX_LINE_BYTES = 1 << 16
 REMIND_AFTER_S = (30.0, 120.0, 600.0, 3600.0)  # then every hour
-RELAUNCHES = frozenset({ActKind.RELAUNCH, ActKind.RELAUNCH_WITH})
 
 
 def evidence_json(evidence: Evidence) -> dict[str, Any]:
@@ -201,7 +200,7 @@ class Teller:
         """Tell what was decided."""
         wait_s = (decision.not_before - now).total_seconds() if decision.not_before else 0.0
         text = f"{decision.kind.value}: {decision.reason.removeprefix('relaunch ')}"
-        if decision.kind in RELAUNCHES and not acting:
+        if decision.kind.is_relaunch and not acting:
             text += " (observe-only: nothing is done)"
         detail = {
             "kind": decision.kind.value,
