@@ -31,7 +31,8 @@ from orchestrator.observe import (
 from orchestrator.watch.acting import ActEnded, Acts
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.farcalls import ActSite
-from orchestrator.watch.runwatch import KERNEL_OPEN_S, KERNEL_WAIT_S, RunWatch
+from orchestrator.watch.kernelwait import KERNEL_OPEN_S, KERNEL_WAIT_S
+from orchestrator.watch.runwatch import RunWatch
 from orchestrator.watch.samplebuffer import SampleBuffer
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class Watcher:
         for each, run in zip(watched, self.runs, strict=True):
             if each.host is not None:
                 self._by_host[each.host.host_key].append(run)
-                run.kernel_wait_s = KERNEL_OPEN_S
+                run.kernel_wait.limit_s = KERNEL_OPEN_S
         self._kernels = [
             KernelStream(host, self.inbox, partial(self._kernel_since, key), clock)
             for key, host in hosts.items()
@@ -198,10 +199,10 @@ class Watcher:
             runs[0].host_teller.mute(observation.target, observation.reason, now)
         for run in runs:
             if isinstance(observation, HostMute):
-                run.kernel_wait_s = 0.0
+                run.kernel_wait.limit_s = 0.0
                 continue
             if isinstance(observation, HostReady):
-                run.kernel_wait_s = KERNEL_WAIT_S if observation.is_ready else KERNEL_OPEN_S
+                run.kernel_wait.limit_s = KERNEL_WAIT_S if observation.is_ready else KERNEL_OPEN_S
                 continue
             with self._guarded(run, "what the kernel said cannot be understood", is_deafening=False):
                 run.host(observation.event, now)

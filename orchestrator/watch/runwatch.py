@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import diagnose
-from orchestrator.classify.hostside import may_know
 from orchestrator.decide import decide
 from orchestrator.errors import Exit
 from orchestrator.ladder import facts
@@ -19,6 +18,8 @@ from orchestrator.watch.company import Company
 from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.hosttelling import HostTeller
+from orchestrator.watch.kept import Kept, earlier
+from orchestrator.watch.kernelwait import KernelWait
 from orchestrator.watch.noticing import Notices
 from orchestrator.watch.pace import Pace
 from orchestrator.watch.patience import Patience
@@ -27,7 +28,7 @@ from orchestrator.watch.stacktaking import HangLook
 from orchestrator.watch.telling import Teller, evidence_json
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from orchestrator.classify.kernel import KernelEvent
     from orchestrator.limits import Limits
@@ -37,37 +38,12 @@ if TYPE_CHECKING:
     from orchestrator.wire import Message
 
 REREAD_BYTES = 64 << 20
-KERNEL_WAIT_S = 0.7  # for a line of the kernel that is on its way
-KERNEL_OPEN_S = 4.0  # for its log to be followed, at the beginning and after a cut
 
 _ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
 _LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
 _UNSEEN = frozenset({RunState.BLIND, RunState.CONTAINER_STOPPED, RunState.CONTAINER_FROZEN})
 _UNTOLD = frozenset({RunState.NEW, RunState.HEALTHY, RunState.BLIND})
 _FINAL_EXIT = {RunState.FINISHED: Exit.OK, RunState.STOPPED: Exit.NOT_RUNNING}
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """A decision and what it was made for: the same sight after a cut does not start the wait anew."""
-
-    attempt: int
-    diagnosis: Diagnosis
-    decision: Decision
-
-    def holds(self, attempt: int, diagnosis: Diagnosis, stop_by: str | None) -> bool:
-        if attempt != self.attempt or diagnosis.failure is not self.diagnosis.failure:
-            return False
-        if (diagnosis.state, diagnosis.fingerprint) == (self.diagnosis.state, self.diagnosis.fingerprint):
-            return True
-        # What hung and was stopped by us is dead now; its wait is over and its relaunch still due.
-        was_hung = self.diagnosis.state is RunState.HUNG
-        return was_hung and diagnosis.state is RunState.DEAD and stop_by == "watch"
-
-
-def _earlier(decision: Decision, by: timedelta) -> Decision:
-    due = decision.not_before
-    return replace(decision, not_before=due - by) if due is not None else decision
 
 
 class RunWatch:
@@ -90,7 +66,7 @@ class RunWatch:
         self.teller = Teller(row, record, sink)
         self.notices = Notices(row, record, self.teller)
         self.host_teller = HostTeller(self.teller)
-        self.kernel_wait_s = 0.0  # how long a death waits for what the kernel may say of it
+        self.kernel_wait = KernelWait()
         self.patterns = Patterns(row, record, self.teller, playbook)
         self.company = Company(self.teller)
         self.patience = Patience()
@@ -103,8 +79,7 @@ class RunWatch:
         self.diagnosis: Diagnosis | None = None
         self._record = record
         self._samples = samples
-        self._kept: _Kept | None = None
-        self._dead_since: datetime | None = None
+        self._kept: Kept | None = None
         self._is_deaf = False
         self._pace = Pace()
         self._has_origin = False  # who began the newest attempt is on record
@@ -250,7 +225,7 @@ class RunWatch:
         state = self.diagnosis.state if self.diagnosis is not None else None
         is_open = state in (None, RunState.HUNG) or (state is RunState.DEAD and self.ended is None)
         has_act = self.decision is not None and self.acting
-        return not (is_open or has_act or self.busy or self._dead_since is not None)
+        return not (is_open or has_act or self.busy or self.kernel_wait.is_on)
 
     def turn(self, now: datetime) -> Decision | None:
         """Diagnose and decide; return the decision if it is an act that is due now.
@@ -267,7 +242,8 @@ class RunWatch:
         if snapshot is None or (not self.tracker.is_synced and self.tracker.liveness == NOT_LOOKED):
             return None
         diagnosis = diagnose(snapshot, self._limits())
-        if self._awaits_kernel(diagnosis, now):
+        is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
+        if self.kernel_wait.holds(diagnosis, now, is_new=is_new):
             return None
         if self.ended is not None and diagnosis.state in _UNSEEN:
             return None  # its end was seen, and stays true whatever cannot be seen now
@@ -286,9 +262,9 @@ class RunWatch:
         back = self._pace.set_back_by(now)
         if not back:
             return
-        self.decision = _earlier(self.decision, back) if self.decision is not None else None
+        self.decision = earlier(self.decision, back) if self.decision is not None else None
         if self._kept is not None:
-            self._kept = replace(self._kept, decision=_earlier(self._kept.decision, back))
+            self._kept = replace(self._kept, decision=earlier(self._kept.decision, back))
 
     @property
     def wants_stacks(self) -> bool:
@@ -314,15 +290,6 @@ class RunWatch:
 
     def _limits(self) -> Limits:
         return self.playbook.limits_for(self.tracker.median_step_s, self.tracker.median_phase_s)
-
-    def _awaits_kernel(self, diagnosis: Diagnosis, now: datetime) -> bool:
-        """A death that the kernel may explain waits a moment for its word: it comes by another way."""
-        is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
-        if not (is_new and may_know(diagnosis)):
-            self._dead_since = None
-            return False
-        self._dead_since = self._dead_since or now
-        return abs((now - self._dead_since).total_seconds()) < self.kernel_wait_s
 
     def _wants_decision(self, diagnosis: Diagnosis) -> bool:
         wanted = (RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED)
@@ -360,7 +327,7 @@ class RunWatch:
             self.decision = self._kept.decision
             if self._kept.diagnosis.state is not diagnosis.state:
                 self.patience.reset()  # that was of the stop; the start is another act
-                self._kept = _Kept(snapshot.attempt, diagnosis, self.decision)
+                self._kept = Kept(snapshot.attempt, diagnosis, self.decision)
         else:
             self._decide(diagnosis, snapshot, now)
 
@@ -374,7 +341,7 @@ class RunWatch:
         if decision.kind is not ActKind.NONE:
             self.decision = decision
             if diagnosis.state in (RunState.DEAD, RunState.HUNG):
-                self._kept = _Kept(snapshot.attempt, diagnosis, decision)
+                self._kept = Kept(snapshot.attempt, diagnosis, decision)
             self.teller.decision(decision, now, acting=self.acting)
         self._conclude(decision, diagnosis, snapshot, now)
 

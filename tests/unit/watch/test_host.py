@@ -7,7 +7,7 @@ from datetime import timedelta
 from orchestrator.classify.kernel import read_all
 from orchestrator.observe import HostMute, HostReady, HostSaid
 from orchestrator.types import HostLine
-from orchestrator.watch.runwatch import KERNEL_WAIT_S
+from orchestrator.watch.kernelwait import KERNEL_WAIT_S
 from tests.builders import NOW, attempt_message, run_message
 from tests.unit.classify.test_kernel import KILLED, OOM, XID_79
 from tests.unit.watch.bench import TARGET, Bench, exit_json
@@ -27,7 +27,7 @@ def hear(bench: Bench, *texts: str, seconds: float = 0.0) -> None:
 def listening(bench: Bench) -> Bench:
     bench.watcher._by_host = {HOST: bench.watcher.runs}
     for run in bench.watcher.runs:
-        run.kernel_wait_s = KERNEL_WAIT_S
+        run.kernel_wait.limit_s = KERNEL_WAIT_S
         run.tracker.host.ct = 200
     bench.live()
     return bench
