@@ -131,6 +131,7 @@ def test_a_relaunch_shows_the_difference_and_asks(cli, lab):
     assert "optim.lr: (config) -> 1e-4" in shown
 
 
+@pytest.mark.slow
 def test_a_slip_in_a_change_does_not_stop_the_living_run(cli, lab):
     words = ("--config", "fast", "--set", "total_steps=100000")  # still running when the last word is said
     cli.launch("--run", "r1", "--python", str(lab.torch_python), *words, timeout=240)

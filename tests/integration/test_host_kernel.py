@@ -133,6 +133,7 @@ def test_a_watch_that_begins_after_the_death_still_learns_what_the_kernel_said(c
     assert not [e for e in watch.events() if e["kind"] == "host"], "it is no news"
 
 
+@pytest.mark.slow
 def test_a_kernel_log_that_nobody_may_read_is_said_once_and_all_else_goes_on(cli, host):
     host.hide_kernel_log("kernel-denied")
     watch = begin(cli, "denied")
@@ -145,6 +146,7 @@ def test_a_kernel_log_that_nobody_may_read_is_said_once_and_all_else_goes_on(cli
     assert len([e for e in watch.events() if e["kind"] == "host"]) == 1
 
 
+@pytest.mark.slow
 def test_a_host_without_a_journal_is_read_by_dmesg(cli, host):
     host.hide_kernel_log("no-journal")
     watch = begin(cli, "buffer")

@@ -111,6 +111,7 @@ def test_no_verb_lets_a_control_sequence_through(cli, lab):
     assert b"ABCDEFGH" in said.replace(b"\n", b""), "the text itself is kept"
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_colours_and_nothing_else(cli, lab):
     launch_hostile(cli, "r1")
     for verb in ("watch r1 --observe-only", "logs r1", "status r1", "ps", "explain r1", "events r1"):

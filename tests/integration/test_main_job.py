@@ -84,10 +84,10 @@ def test_a_drafter_trains_crashes_is_relaunched_and_finishes(cli, lab, run):
     ("injection", "failure"),
     [
         ("oom-dense@6", "oom_dense_fallback"),
-        ("nan@6", "nan_loss"),
+        pytest.param("nan@6", "nan_loss", marks=pytest.mark.slow),
         ("sigkill@6", "signal_exit"),
         ("disk-full@6", "disk_full"),
-        ("exit@6", "unknown"),
+        pytest.param("exit@6", "unknown", marks=pytest.mark.slow),
         ("python@6", "python_exception"),
     ],
 )
@@ -154,6 +154,7 @@ def test_a_killed_target_rank_is_named_and_the_split_is_relaunched_and_finishes(
     assert (status["state"], status["attempt"], status["step"]) == ("finished", 2, 14)
 
 
+@pytest.mark.slow
 def test_a_hang_is_seen_stopped_and_relaunched(cli, lab, run):
     (cli.home / "playbook.yaml").write_text(FAST_PLAYBOOK + "limits: {train: 3s, init: 60s}\ngrace: 0s\n")
     launch_standin_without_command_hang(cli, lab, run)

@@ -74,6 +74,7 @@ def test_a_death_is_explained_with_its_budget_its_time_and_its_next_rung(local):
     assert "ceiling: 3 of 12 attempts in 24 hours" in text
 
 
+@pytest.mark.slow
 def test_a_living_run_is_left_alone_and_may_be_asked_what_if(local):
     local.begin_standin("r1", "--steps", "600", "--step-s", "0.1")
     body = explain(local, "r1")
@@ -89,6 +90,7 @@ def test_a_living_run_is_left_alone_and_may_be_asked_what_if(local):
     assert len(local.trainers("r1")) == 1
 
 
+@pytest.mark.slow
 def test_a_rule_of_the_users_own_is_what_comes_next(local):
     own = "{name: licence, regex: licence server is away, act: wait, why: The licence server comes back.}"
     local.playbook.write_text(f"extends: default\ncustom: [{own}]\n")

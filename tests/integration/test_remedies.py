@@ -65,6 +65,7 @@ def test_a_damaged_or_lost_compile_cache_is_restored_before_a_trace_race_is_trie
     assert json.loads(binary.with_suffix(".json").read_text())["fingerprint"] == name
 
 
+@pytest.mark.slow
 def test_a_compile_cache_that_is_whole_is_left_alone(cli):
     folder = crashing(cli, "r1")
     name = give_artifact(folder, b"x" * 1000)

@@ -29,6 +29,7 @@ def local(tmp_path) -> Iterator[Local]:
         yield here
 
 
+@pytest.mark.slow
 def test_a_secret_that_a_trainer_prints_is_on_no_screen_and_not_on_record(local):
     script = local.home / "train.sh"
     script.write_text(TELLS)

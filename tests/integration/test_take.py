@@ -126,6 +126,7 @@ def test_an_interrupted_export_leaves_no_folder_and_goes_on_where_it_was_cut(cli
     assert not part.exists()
 
 
+@pytest.mark.slow
 def test_what_is_no_drafter_or_not_there_is_told_and_leaves_nothing(cli, lab):
     folder = ended(cli)
     (folder / "export" / "config.json").write_text("{}")
@@ -188,6 +189,7 @@ def test_damage_on_either_side_is_found_and_never_copied(cli, lab):
     told(cli.run("cache", "restore", "r1", code=Exit.ERROR), "5 bytes, not 4000")
 
 
+@pytest.mark.slow
 def test_a_removed_run_leaves_its_cache_and_says_so(cli, lab):
     folder = ended(cli)
     give_artifact(folder, b"code" * 1000)
@@ -259,6 +261,7 @@ def test_diff_tells_what_changed_since_the_attempt_that_worked(cli, lab):
     told(cli.run("diff", "r1/x", code=Exit.USAGE), "'x' is no attempt's number")
 
 
+@pytest.mark.slow
 def test_diff_answers_from_the_record_when_the_container_cannot_be_reached(cli, clean_lab):
     launch_standin(cli, "r1", "--steps", "20", "--step-s", "0", "--crash-at", "7", "--crash-attempts", "1")
     assert cli.watch("r1").end(60) == 0

@@ -42,6 +42,7 @@ def small_disk(tmp_path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_a_log_that_fills_its_disk_is_told_in_time_and_seen_in_status_and_explain(local, small_disk):
     script = local.home / "flood.sh"
     script.write_text(FLOOD)

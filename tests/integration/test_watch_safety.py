@@ -47,6 +47,7 @@ def assert_one_story(local: Local, run: str, watches, attempts: int) -> None:
     assert sorted(deaths) == list(range(1, attempts)), "one death of each attempt but the last"
 
 
+@pytest.mark.slow
 def test_a_watcher_killed_fifteen_times_over_a_crashing_run_tells_one_story(local):
     local.begin_ever_further("often", crashes=4, steps=400, step_s=0.1)
     dice = random.Random(20261129)

@@ -40,6 +40,7 @@ def test_bad_steps_are_left_out_and_then_training_goes_back_to_a_checkpoint(pois
     ]
 
 
+@pytest.mark.slow
 def test_the_rest_is_what_it_is_where_those_steps_were_never_taken(poisoned, tmp_path):
     run, _ = poisoned
     shutil.copy(run / "skips.jsonl", tmp_path)

@@ -97,6 +97,7 @@ def test_one_drafter_goes_on_as_two(tmp_path, alone):
     assert read(tmp_path / "attempts/2/heartbeat.json")["resumed_from_step"] == 3
 
 
+@pytest.mark.slow
 def test_a_stop_of_several_ranks_saves_the_last_step_and_resumes_exactly(tmp_path):
     more = ("total_steps=40", "checkpoint.every_steps=99", "eval.every_steps=0")
     shape = Shape(targets=1, drafters=2, more=more)

@@ -125,6 +125,7 @@ def test_what_the_target_never_says_is_never_kept_and_the_same_distribution_alwa
         assert accept([1], p, p, generator)[0] == 1
 
 
+@pytest.mark.slow
 def test_the_drafter_s_tokens_come_from_the_distributions_that_it_tells():
     target = make_target()
     drafting = make_drafting(target)
