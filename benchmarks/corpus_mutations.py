@@ -26,7 +26,7 @@ from orchestrator.replay.judge import judge_log, shipped_playbook
 from orchestrator.replay.labels import INDEX, Label, read_labels
 from orchestrator.replay.score import Answer
 from orchestrator.replay.unwrap import Unwrapper
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

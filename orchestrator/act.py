@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from orchestrator.clock import Clock, timestamp
 from orchestrator.errors import BlindError, GuestRefused, RunAlive
 from orchestrator.launch import RunSpec, start_request
-from orchestrator.types import Absent, Blind, Gpu, Present, Reading, Remedy, Snapshot
+from orchestrator.types.seen import Absent, Blind, Gpu, Present, Reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record
+    from orchestrator.types.decision import Remedy
+    from orchestrator.types.snapshot import Snapshot
     from orchestrator.wire import Message
 
 START_TIMEOUT_S = 60.0

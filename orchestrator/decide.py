@@ -9,25 +9,16 @@ from orchestrator import ladder
 from orchestrator.durations import format_duration
 from orchestrator.ladder import Climbed, Facts
 from orchestrator.ledger import Ledger, best, checkpoint, open_ledger, poison_step, story
-from orchestrator.types import (
-    ActKind,
-    Decision,
-    Diagnosis,
-    FailureClass,
-    Heartbeat,
-    History,
-    Present,
-    Remedy,
-    RemedyKind,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.decision import ActKind, Decision, History, Remedy, RemedyKind
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
+from orchestrator.types.seen import Heartbeat, Present
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.playbook import Playbook, Rule
-    from orchestrator.types import PastAttempt
+    from orchestrator.types.decision import PastAttempt
+    from orchestrator.types.snapshot import Snapshot
 
 _IDLE: dict[RunState, tuple[ActKind, str]] = {
     RunState.NEW: (ActKind.NONE, "it has just been started"),

@@ -22,7 +22,8 @@ from orchestrator.observe.parse import exit_record
 from orchestrator.operate import Operator, Progress, look
 from orchestrator.plot import plot_run
 from orchestrator.record import DiagnosisRow, Record, RunRow
-from orchestrator.types import FailureClass, Present
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

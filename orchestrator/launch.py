@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ConfigError
-from orchestrator.types import Remedy, RemedyKind
+from orchestrator.types.decision import Remedy, RemedyKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

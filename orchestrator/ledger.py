@@ -11,10 +11,14 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from orchestrator.types import FailureClass, History, PastAttempt, Present, Snapshot
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from orchestrator.types.decision import History, PastAttempt
+    from orchestrator.types.snapshot import Snapshot
 
 _NO_DEATHS = (FailureClass.KILLED_BY_USER, FailureClass.COMPLETED, FailureClass.HEALTHY)
 # Ends that come from outside say nothing about the step they fell on.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from orchestrator.types import Phase
+from orchestrator.types.seen import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,7 +14,7 @@ from orchestrator.errors import BlindError, CommandFailed, ConfigError, GuestRef
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import is_alive, look
 from orchestrator.observe.parse import gpus
-from orchestrator.types import Liveness, Present
+from orchestrator.types.seen import Liveness, Present
 
 if TYPE_CHECKING:
     from orchestrator.clock import Clock

@@ -11,12 +11,15 @@ from orchestrator import userrules, yamlfile
 from orchestrator.errors import PlaybookError
 from orchestrator.limits import Limits
 from orchestrator.playbookfile import LimitsModel, PlaybookModel, RuleModel
-from orchestrator.types import CUSTOM, ActKind, FailureClass, Phase, RemedyKind
+from orchestrator.types.decision import ActKind, RemedyKind
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.snapshot import CUSTOM
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from orchestrator.types import Diagnosis
+    from orchestrator.types.failure import Diagnosis
+    from orchestrator.types.seen import Phase
     from orchestrator.userrules import CustomRule
 
 _HERE = Path(__file__).parent

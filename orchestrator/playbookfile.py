@@ -9,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from orchestrator.durations import ALLOWED, parse_duration
 from orchestrator.pattern import Pattern
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _KEY = re.compile(r"[A-Za-z_][\w.-]*")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import PlaybookError
 from orchestrator.pattern import Pattern
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,17 +6,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from orchestrator.clock import timestamp
-from orchestrator.types import (
-    Absent,
-    ExitRecord,
-    Gpu,
-    Heartbeat,
-    Liveness,
-    LogReading,
-    Phase,
-    Present,
-    Snapshot,
-)
+from orchestrator.types.seen import Absent, ExitRecord, Gpu, Heartbeat, Liveness, Phase, Present
+from orchestrator.types.snapshot import LogReading, Snapshot
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=timezone.utc)
 ALIVE = Liveness(lock_held=True, pids=(101, 102), supervisor=True, session=True)

@@ -9,13 +9,13 @@ from orchestrator.classify.found import WRAPPER, Found, Ledger
 from orchestrator.classify.message import MAX_CONTINUATION, alone, read_on
 from orchestrator.classify.rankstate import RankState, Trace
 from orchestrator.classify.text import StepLine, clean, is_bar, read_step, split_rank
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from orchestrator.classify.signature import Signature
-    from orchestrator.types import Evidence
+    from orchestrator.types.failure import Evidence
 
 MAX_RANKS = 1024
 MAX_FOREIGN = 200  # lines of others between the frames of one traceback

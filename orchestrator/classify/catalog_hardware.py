@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.classify.signature import Signature, sig
-from orchestrator.types import FailureClass, Role
+from orchestrator.types.failure import FailureClass, Role
 
 _F = FailureClass
 _XID = r"\bXid\b[^:]*(?:\([^)]*\))?[: ]+"

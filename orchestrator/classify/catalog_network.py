@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from orchestrator.classify.signature import Signature, Where, sig
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 _F = FailureClass
 _EXC = Where.EXCEPTION

@@ -6,7 +6,7 @@ Only a pane shows these; in a run's own log they are the words of some other pro
 from __future__ import annotations
 
 from orchestrator.classify.signature import Signature, sig
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 _F = FailureClass
 

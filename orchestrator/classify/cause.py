@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from orchestrator.classify import match, ranks
 from orchestrator.classify.exits import Cause, exit_signal, from_exit
@@ -16,17 +17,11 @@ from orchestrator.classify.logcause import (
     is_weak_by_nature,
 )
 from orchestrator.classify.text import MAX_TEXT
-from orchestrator.types import (
-    Absent,
-    Blind,
-    Evidence,
-    FailureClass,
-    LastWords,
-    LogReading,
-    Present,
-    Role,
-    Snapshot,
-)
+from orchestrator.types.failure import Evidence, FailureClass, Role
+from orchestrator.types.seen import Absent, Blind, LastWords, Present
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import LogReading, Snapshot
 
 _F = FailureClass
 

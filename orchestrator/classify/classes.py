@@ -11,7 +11,7 @@ from enum import Enum
 from orchestrator.classify.catalog import SIGNATURES
 from orchestrator.classify.classtexts import TEXTS
 from orchestrator.classify.titles import title
-from orchestrator.types import FailureClass, Role
+from orchestrator.types.failure import FailureClass, Role
 
 _F = FailureClass
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 _F = FailureClass
 _LOG, _EXIT, _HISTORY = "its log", "its exit record", "several steps or attempts of the run"

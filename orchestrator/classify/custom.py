@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.classify.text import MAX_TEXT, clean, read_step, split_rank
 from orchestrator.classify.titles import shorten
-from orchestrator.types import CUSTOM, CustomMatch, Diagnosis, Evidence, FailureClass, RunState
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, RunState
+from orchestrator.types.snapshot import CUSTOM, CustomMatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from orchestrator.types import Snapshot
+    from orchestrator.types.snapshot import Snapshot
     from orchestrator.userrules import CustomRule
 
 MAX_LINE_BYTES = 4096  # a rule looks at no more of a line

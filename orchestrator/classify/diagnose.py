@@ -12,24 +12,12 @@ from orchestrator.classify.exits import Cause, exit_signal
 from orchestrator.classify.hang import find_hang
 from orchestrator.classify.hostside import explain_hang, host_warnings
 from orchestrator.classify.titles import shorten, title
-from orchestrator.types import (
-    Absent,
-    Blind,
-    Diagnosis,
-    Evidence,
-    ExitRecord,
-    FailureClass,
-    Heartbeat,
-    Liveness,
-    Present,
-    Reading,
-    Role,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
+from orchestrator.types.seen import Absent, Blind, ExitRecord, Heartbeat, Liveness, Present, Reading
 
 if TYPE_CHECKING:
     from orchestrator.limits import Limits
+    from orchestrator.types.snapshot import Snapshot
 
 _F = FailureClass
 _S = RunState

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from orchestrator.classify.text import MAX_TEXT, normalize
-from orchestrator.types import Evidence, ExitRecord, FailureClass, LogReading, Present, Role, Snapshot
+from orchestrator.types.failure import Evidence, FailureClass, Role
+from orchestrator.types.seen import ExitRecord, Present
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import LogReading, Snapshot
 
 _F = FailureClass
 

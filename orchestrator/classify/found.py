@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.classify.text import MAX_TEXT
-from orchestrator.types import Evidence, FailureClass, LogMatch, Role
+from orchestrator.types.failure import Evidence, FailureClass, Role
+from orchestrator.types.snapshot import LogMatch
 
 if TYPE_CHECKING:
     from orchestrator.classify.signature import Signature

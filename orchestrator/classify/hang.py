@@ -12,24 +12,14 @@ from typing import TYPE_CHECKING
 from orchestrator.classify.cause import log_cause
 from orchestrator.classify.titles import shorten
 from orchestrator.durations import format_duration
-from orchestrator.types import (
-    Diagnosis,
-    Evidence,
-    FailureClass,
-    Gpu,
-    GpuStill,
-    Heartbeat,
-    Phase,
-    Present,
-    Role,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
+from orchestrator.types.seen import Gpu, GpuStill, Heartbeat, Phase, Present
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.limits import Limits
+    from orchestrator.types.snapshot import Snapshot
 
 AT_WORK_TIMES = 2.0
 _PRINTS_WITHIN = 0.2  # of the limit: what printed so lately is at work

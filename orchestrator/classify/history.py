@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.durations import format_duration
 from orchestrator.ledger import Ledger, poison_step
-from orchestrator.types import Evidence, FailureClass, Heartbeat, PastAttempt, Phase, Role
+from orchestrator.types.failure import Evidence, FailureClass, Role
+from orchestrator.types.seen import Heartbeat, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
+
+    from orchestrator.types.decision import PastAttempt
 
 # The first logged steps after a start fill caches and allocators.
 FIRST_ROWS = 5

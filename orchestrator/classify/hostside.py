@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING
 from orchestrator.classify.hostwords import OOM, card_name, counted, describe, evidence, health, oom_words
 from orchestrator.classify.kernel import KernelEvent, Kind, read_all
 from orchestrator.classify.xid import Blame
-from orchestrator.types import Evidence, FailureClass, Present, Role, RunState, Snapshot
+from orchestrator.types.failure import Evidence, FailureClass, Role, RunState
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.classify.exits import Cause
-    from orchestrator.types import Diagnosis
+    from orchestrator.types.failure import Diagnosis
+    from orchestrator.types.snapshot import Snapshot
 
 _F = FailureClass
 

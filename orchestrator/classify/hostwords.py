@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from orchestrator.classify.kernel import KernelEvent, Kind
 from orchestrator.classify.text import MAX_TEXT
-from orchestrator.types import Evidence, Present, Role
+from orchestrator.types.failure import Evidence, Role
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
-    from orchestrator.types import Gpu, Snapshot
+    from orchestrator.types.seen import Gpu
+    from orchestrator.types.snapshot import Snapshot
 
 OOM = "the kernel's OOM killer ended it: the container ran out of memory"
 

@@ -17,7 +17,7 @@ from orchestrator.classify.xid import XidSeen, parse, pci_address
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from orchestrator.types import HostLine
+    from orchestrator.types.seen import HostLine
 
 
 class Kind(str, Enum):

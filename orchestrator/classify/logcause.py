@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from orchestrator.classify import match
 from orchestrator.classify.classes import Domain, domain
 from orchestrator.classify.exits import Cause, logged_signal, signal_words
-from orchestrator.types import Evidence, FailureClass, LogMatch, Role
+from orchestrator.types.failure import Evidence, FailureClass, Role
 
 if TYPE_CHECKING:
-    from orchestrator.types import LogReading
+    from orchestrator.types.snapshot import LogMatch, LogReading
 
 _F = FailureClass
 

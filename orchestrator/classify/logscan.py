@@ -13,7 +13,8 @@ from orchestrator.classify.analysis import MAX_RANKS, Analysis
 from orchestrator.classify.found import MAX_KEPT_LINES
 from orchestrator.classify.shapes import MET, QUIET, Meaning, Shapes
 from orchestrator.classify.text import MAX_TEXT, clean
-from orchestrator.types import Evidence, LogReading, Role
+from orchestrator.types.failure import Evidence, Role
+from orchestrator.types.snapshot import LogReading
 
 BLOCK_BYTES = 64 * 1024
 MAX_LINE_BYTES = 8 * 1024  # the head of a longer line is read, the rest is skipped

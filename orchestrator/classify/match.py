@@ -7,7 +7,7 @@ import re
 from orchestrator.classify.catalog import SIGNATURES
 from orchestrator.classify.signature import Signature, Where
 from orchestrator.classify.words import Words
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 _F = FailureClass
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.classify import match
 from orchestrator.classify.found import WRAPPER
-from orchestrator.types import Role
+from orchestrator.types.failure import Role
 
 if TYPE_CHECKING:
     from orchestrator.classify.found import Found

@@ -17,10 +17,11 @@ from orchestrator.classify.logcause import (
     is_weak_by_nature,
 )
 from orchestrator.classify.titles import title
-from orchestrator.types import Diagnosis, Evidence, FailureClass, LogMatch, LogReading, Role, RunState
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
 
 if TYPE_CHECKING:
-    from orchestrator.types import ExitRecord
+    from orchestrator.types.seen import ExitRecord
+    from orchestrator.types.snapshot import LogMatch, LogReading
 
 _F = FailureClass
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestrator.classify.exits import Cause, exit_signal
 from orchestrator.durations import format_duration
-from orchestrator.types import Diagnosis, Evidence, FailureClass, Present, RunState, Snapshot
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, RunState
+from orchestrator.types.seen import Present
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import Snapshot
 
 _F = FailureClass
 _PAUSES = {"backup": "a backup", "snapshot": "a snapshot", "suspended": "a suspend", "migrate": "a migration"}

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from orchestrator.classify import match
 from orchestrator.classify.exits import CODES, Cause, signal_words
 from orchestrator.classify.text import MAX_TEXT, normalize
-from orchestrator.types import Evidence, FailureClass, Present, Role
+from orchestrator.types.failure import Evidence, FailureClass, Role
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
-    from orchestrator.types import LogReading, Snapshot
+    from orchestrator.types.snapshot import LogReading, Snapshot
 
 _F = FailureClass
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from orchestrator.types import FailureClass, Role
+from orchestrator.types.failure import FailureClass, Role
 
 
 class Where(str, Enum):

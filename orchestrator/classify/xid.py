@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 _F = FailureClass
 

@@ -22,7 +22,8 @@ from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, Exit, GuestRefused
 from orchestrator.launch import origin
 from orchestrator.terminal import plain
-from orchestrator.types import Blind, Diagnosis, Present, RunState
+from orchestrator.types.failure import Diagnosis, RunState
+from orchestrator.types.seen import Blind, Present
 
 if TYPE_CHECKING:
     from orchestrator.observe import RunTracker

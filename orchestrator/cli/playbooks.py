@@ -18,7 +18,7 @@ from orchestrator.cli.context import (
 from orchestrator.durations import format_duration
 from orchestrator.errors import NotFound
 from orchestrator.terminal import plain
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from orchestrator.playbook import Playbook, Rule

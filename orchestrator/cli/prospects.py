@@ -13,7 +13,9 @@ from orchestrator.durations import format_duration
 from orchestrator.errors import BlindError, ConfigError, GuestRefused
 from orchestrator.ladder import facts
 from orchestrator.ledger import Ledger, open_ledger
-from orchestrator.types import Decision, Diagnosis, FailureClass, Present, RunState
+from orchestrator.types.decision import Decision
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from orchestrator.observe import RunTracker
     from orchestrator.playbook import Playbook, Rule
     from orchestrator.record import RunRow
-    from orchestrator.types import History, Snapshot
+    from orchestrator.types.decision import History
+    from orchestrator.types.snapshot import Snapshot
 
 
 def look_ahead(

@@ -13,7 +13,8 @@ from orchestrator.cli.context import SETTINGS, counted, load_playbook, print_jso
 from orchestrator.errors import NotFound
 from orchestrator.masking import Masker
 from orchestrator.terminal import one_line, plain
-from orchestrator.types import CUSTOM, FailureClass
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.snapshot import CUSTOM
 
 if TYPE_CHECKING:
     from orchestrator.playbook import Playbook

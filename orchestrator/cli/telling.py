@@ -22,7 +22,7 @@ from orchestrator.cli.context import (
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused, NotFound
 from orchestrator.terminal import plain
-from orchestrator.types import Role, RunState
+from orchestrator.types.failure import Role, RunState
 from orchestrator.wire import unpack_bytes
 
 if TYPE_CHECKING:

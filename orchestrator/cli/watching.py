@@ -25,7 +25,8 @@ from orchestrator.cli.context import (
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
 from orchestrator.terminal import clean
-from orchestrator.types import Present, RunState
+from orchestrator.types.failure import RunState
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from orchestrator.connection import ShellOptions

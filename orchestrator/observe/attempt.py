@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.classify import CustomReader, LogScanner
 from orchestrator.observe.gputrack import GpuTrack
-from orchestrator.types import Absent, ExitRecord, Heartbeat, LastWords, LogReading, Phase, Present, Reading
+from orchestrator.types.seen import Absent, ExitRecord, Heartbeat, LastWords, Phase, Present, Reading
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
+
+    from orchestrator.types.snapshot import LogReading
 
 _PHASE_WINDOW = 20
 

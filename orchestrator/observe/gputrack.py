@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from statistics import median
 from typing import TYPE_CHECKING
 
-from orchestrator.types import Gpu, GpuStill
+from orchestrator.types.seen import Gpu, GpuStill
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import datetime
 
-    from orchestrator.types import Gpu, HostLine
+    from orchestrator.types.seen import Gpu, HostLine
 
 _KEPT_FIRST = 3
 _KEPT_LAST = 3

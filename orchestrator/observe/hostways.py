@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from orchestrator.classify.kernel import WANTED
-from orchestrator.types import HostLine
+from orchestrator.types.seen import HostLine
 
 MAX_TEXT = 2000
 _KEPT_CURSORS = 256

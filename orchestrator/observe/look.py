@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import GuestRefused
 from orchestrator.observe.tracker import RunTracker
-from orchestrator.types import Present, Snapshot
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.clock import Clock
+    from orchestrator.types.snapshot import Snapshot
     from orchestrator.userrules import CustomRule
     from orchestrator.wire import Message
 

@@ -6,7 +6,7 @@ import math
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from orchestrator.types import (
+from orchestrator.types.seen import (
     Absent,
     Blind,
     ExitRecord,

@@ -13,22 +13,15 @@ from orchestrator.observe import parse
 from orchestrator.observe.attempt import AttemptView
 from orchestrator.observe.hostlog import HostLog
 from orchestrator.observe.onlookers import Onlooker, onlookers
-from orchestrator.types import (
-    Blind,
-    Evidence,
-    Gpu,
-    Liveness,
-    Phase,
-    Present,
-    Reading,
-    Snapshot,
-)
+from orchestrator.types.seen import Blind, Gpu, Liveness, Phase, Present, Reading
+from orchestrator.types.snapshot import Snapshot
 from orchestrator.wire import Message, unpack_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
+    from orchestrator.types.failure import Evidence
     from orchestrator.userrules import CustomRule
 
 _STEP_WINDOW = 50

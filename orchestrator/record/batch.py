@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from orchestrator.types import Gpu
+    from orchestrator.types.seen import Gpu
 
 Place = tuple[int, int]  # run id, attempt
 Series = tuple[int, int, str]  # run id, attempt, kind

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.masking import Masker
 from orchestrator.record.rows import ActionRow, AttemptRow, DiagnosisRow, GpuRow, RunRow
-from orchestrator.types import Evidence, FailureClass, PastAttempt, Role, RunState
+from orchestrator.types.decision import PastAttempt
+from orchestrator.types.failure import Evidence, FailureClass, Role, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,7 +18,7 @@ from orchestrator.record.rows import (
     MetricRow,
     RunRow,
 )
-from orchestrator.types import History
+from orchestrator.types.decision import History
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from orchestrator.record.runs import AttemptFields
-    from orchestrator.types import Diagnosis, Gpu, RunState
+    from orchestrator.types.failure import Diagnosis, RunState
+    from orchestrator.types.seen import Gpu
 
 
 class Record:

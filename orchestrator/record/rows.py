@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.types import Diagnosis, Evidence, FailureClass, RunState
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from sqlalchemy import delete, select
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.record.convert import storable, without_env
 from orchestrator.record.models import Attempt, CursorEntry, GpuSample, MetricSample, Run
-from orchestrator.types import FailureClass, RunState
+from orchestrator.types.failure import FailureClass, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

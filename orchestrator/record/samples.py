@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.orm import Session
 
-    from orchestrator.types import Gpu
+    from orchestrator.types.seen import Gpu
 
 
 def add_metrics(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
     from orchestrator.record.rows import DiagnosisRow
-    from orchestrator.types import Diagnosis, Evidence, RunState
+    from orchestrator.types.failure import Diagnosis, Evidence, RunState
 
 PARTS = ("evidence", "cascades", "warnings")
 

@@ -6,11 +6,12 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.decide import decide
-from orchestrator.types import ActKind, Decision, Diagnosis, FailureClass, History, RunState, Snapshot
+from orchestrator.types.decision import ActKind, Decision, History
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
 
 if TYPE_CHECKING:
     from orchestrator.playbook import Playbook
-    from orchestrator.types import LogReading
+    from orchestrator.types.snapshot import LogReading, Snapshot
 
 _F = FailureClass
 _UNDECIDED = (_F.UNKNOWN, _F.TORCHRUN_WRAPPER)

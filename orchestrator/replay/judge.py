@@ -15,26 +15,15 @@ from orchestrator.classify.match import BY_NAME
 from orchestrator.masking import Masker
 from orchestrator.replay.alone import decide_alone, decision_json
 from orchestrator.replay.unwrap import Unwrapper
-from orchestrator.types import (
-    Absent,
-    Decision,
-    Diagnosis,
-    Evidence,
-    ExitRecord,
-    FailureClass,
-    Liveness,
-    LogReading,
-    Present,
-    Reading,
-    Role,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
+from orchestrator.types.seen import Absent, ExitRecord, Liveness, Present, Reading
+from orchestrator.types.snapshot import LogReading, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from orchestrator.playbook import Playbook
+    from orchestrator.types.decision import Decision
     from orchestrator.userrules import CustomRule
 
 _F = FailureClass

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.clock import Clock
-    from orchestrator.types import HostLine
+    from orchestrator.types.seen import HostLine
 
 MOST_S = 15.0
 

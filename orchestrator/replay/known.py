@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from orchestrator.record import AttemptRow, DiagnosisRow, EventRow, GpuRow, MetricRow
-    from orchestrator.types import Evidence, HostLine
+    from orchestrator.types.failure import Evidence
+    from orchestrator.types.seen import HostLine
 
 HEAD_BYTES = 64 * 1024
 TAIL_BYTES = 256 * 1024

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.terminal import one_line
-from orchestrator.types import FailureClass  # noqa: TC001 - pydantic reads it
+from orchestrator.types.failure import FailureClass  # noqa: TC001 - pydantic reads it
 
 if TYPE_CHECKING:
     from pathlib import Path

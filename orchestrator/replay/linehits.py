@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from orchestrator.classify.match import matching
 from orchestrator.classify.signature import Where
 from orchestrator.classify.text import MAX_TEXT, clean, split_rank
-from orchestrator.types import CUSTOM
+from orchestrator.types.snapshot import CUSTOM
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from orchestrator.types import FailureClass, Role
+    from orchestrator.types.failure import FailureClass, Role
     from orchestrator.userrules import CustomRule
 
 MAX_LINE_BYTES = 32 * 1024  # as much of a line as the scanner reads

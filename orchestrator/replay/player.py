@@ -14,17 +14,9 @@ from orchestrator.errors import ConfigError
 from orchestrator.observe import RunTracker
 from orchestrator.replay.alone import decision_json
 from orchestrator.replay.timeline import Moment, moments
-from orchestrator.types import (
-    ActKind,
-    Decision,
-    Diagnosis,
-    Evidence,
-    History,
-    PastAttempt,
-    Present,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.decision import ActKind, Decision, History, PastAttempt
+from orchestrator.types.failure import Diagnosis, Evidence, RunState
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +24,7 @@ if TYPE_CHECKING:
 
     from orchestrator.playbook import Playbook
     from orchestrator.replay.recording import Recording
+    from orchestrator.types.snapshot import Snapshot
 
 LOOK_S = 5.0  # between two diagnoses while nothing but the log and numbers come
 _AT_ONCE = frozenset({"run", "exit", "last_words", "result"})

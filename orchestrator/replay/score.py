@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.types import ActKind, FailureClass
+from orchestrator.types.decision import ActKind
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

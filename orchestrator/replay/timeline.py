@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.observe.parse import instant
-from orchestrator.types import HostLine
+from orchestrator.types.seen import HostLine
 from orchestrator.wire import Message, pack_bytes
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.terminal import plain
-from orchestrator.types import Blind, Gpu, Present, RunState
+from orchestrator.types.failure import RunState
+from orchestrator.types.seen import Blind, Gpu, Present
 from orchestrator.view.plain import PlainSink
 
 if TYPE_CHECKING:

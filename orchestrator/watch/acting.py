@@ -12,7 +12,8 @@ from orchestrator.act import Closed, Gates, closed_gates
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
 from orchestrator.launch import RunSpec, spec_from_document
 from orchestrator.observe import NOT_LOOKED
-from orchestrator.types import ActKind, Decision, RunState, Snapshot
+from orchestrator.types.decision import ActKind, Decision
+from orchestrator.types.failure import RunState
 from orchestrator.watch.ending import save_call
 from orchestrator.watch.events import Level
 from orchestrator.watch.farcalls import FarCalls
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from orchestrator.clock import Clock
     from orchestrator.record import Record
+    from orchestrator.types.snapshot import Snapshot
     from orchestrator.watch.farcalls import ActSite
     from orchestrator.watch.runwatch import RunWatch
 

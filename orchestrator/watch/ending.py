@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.types import Decision, Diagnosis, Present, RunState, Snapshot
+from orchestrator.types.failure import Diagnosis, RunState
+from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from orchestrator.observe import RunTracker
     from orchestrator.record import Record
+    from orchestrator.types.decision import Decision
+    from orchestrator.types.snapshot import Snapshot
 
 
 def save_origin(record: Record, run_id: int, attempt: int, spec: Mapping[str, Any]) -> None:

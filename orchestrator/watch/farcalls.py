@@ -8,7 +8,7 @@ from orchestrator.act import Actor
 from orchestrator.compilecache import Store
 from orchestrator.errors import ActRefused
 from orchestrator.observe.holders import told
-from orchestrator.types import RemedyKind
+from orchestrator.types.decision import RemedyKind
 from orchestrator.watch.remedies import restore_cache
 from orchestrator.watch.stacktaking import take_and_record
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.launch import RunSpec
     from orchestrator.observe import Holder
     from orchestrator.record import Record, RunRow
-    from orchestrator.types import Decision
+    from orchestrator.types.decision import Decision
     from orchestrator.watch.stacktaking import Taken
 
 STOP_GRACE_S = 10.0

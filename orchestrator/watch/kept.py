@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.types import Decision, Diagnosis, RunState
+from orchestrator.types.failure import Diagnosis, RunState
 
 if TYPE_CHECKING:
     from datetime import timedelta
+
+    from orchestrator.types.decision import Decision
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from orchestrator.classify.hostside import may_know
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.types import Diagnosis
+    from orchestrator.types.failure import Diagnosis
 
 KERNEL_WAIT_S = 0.7  # for a line that is on its way
 KERNEL_OPEN_S = 4.0  # for the log to be followed, at the beginning and after a cut

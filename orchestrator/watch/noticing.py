@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.classify.growth import Forecast, LogGrowth, Sample
-from orchestrator.types import Diagnosis, Evidence, FailureClass, Liveness, Present, Reading, Role, RunState
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
+from orchestrator.types.seen import Liveness, Present, Reading
 from orchestrator.watch.events import Level
 from orchestrator.watch.telling import evidence_json
 

@@ -18,7 +18,9 @@ from orchestrator.classify.history import (
     throughput_regression,
 )
 from orchestrator.ledger import best, open_ledger
-from orchestrator.types import ActKind, Diagnosis, FailureClass, History, Present, RunState, Snapshot
+from orchestrator.types.decision import ActKind, History
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
+from orchestrator.types.seen import Present
 from orchestrator.watch.events import Level
 from orchestrator.watch.telling import evidence_json
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.observe import RunTracker
     from orchestrator.playbook import Playbook
     from orchestrator.record import AttemptRow, Record, RunRow
+    from orchestrator.types.snapshot import Snapshot
     from orchestrator.watch.telling import Teller
 
 LOOK_EVERY_S = 30.0

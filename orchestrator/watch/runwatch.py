@@ -13,7 +13,9 @@ from orchestrator.ladder import facts
 from orchestrator.launch import RELAUNCH_REASON, origin
 from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
 from orchestrator.observe.parse import instant
-from orchestrator.types import ActKind, Decision, Diagnosis, Present, RunState, Snapshot
+from orchestrator.types.decision import ActKind, Decision
+from orchestrator.types.failure import Diagnosis, RunState
+from orchestrator.types.seen import Present
 from orchestrator.watch.company import Company
 from orchestrator.watch.ending import save_call, save_end, save_origin
 from orchestrator.watch.events import Level, Sink
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.limits import Limits
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
+    from orchestrator.types.snapshot import Snapshot
     from orchestrator.watch.samplebuffer import SampleBuffer
     from orchestrator.wire import Message
 

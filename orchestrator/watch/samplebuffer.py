@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from orchestrator.record import Record
-    from orchestrator.types import Gpu
+    from orchestrator.types.seen import Gpu
 
 EVERY_S = 0.5
 GPUS_EVERY_S = 10.0  # the record keeps no more than that

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.durations import format_duration
 from orchestrator.masking import Masker
-from orchestrator.types import ActKind, Decision, Diagnosis, Evidence, FailureClass, Heartbeat, RunState
+from orchestrator.types.decision import ActKind, Decision
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, RunState
 from orchestrator.watch.events import Level, Sink, WatchEvent
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.record import Record, RunRow
+    from orchestrator.types.seen import Heartbeat
 
 _LEVELS = {
     RunState.HEALTHY: Level.INFO,

@@ -9,7 +9,9 @@ import pytest
 
 from orchestrator.classify import Limits, diagnose, title
 from orchestrator.playbook import load, shipped
-from orchestrator.types import Absent, FailureClass, LastWords, LogReading, Present
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.seen import Absent, LastWords, Present
+from orchestrator.types.snapshot import LogReading
 from tests.builders import GONE, make_exit, make_snapshot
 from trainer import errors
 from trainer.config import Config

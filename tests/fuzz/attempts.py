@@ -7,27 +7,26 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from orchestrator.types import (
+from orchestrator.types.decision import History, PastAttempt
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.seen import (
     Absent,
     Blind,
     ExitRecord,
-    FailureClass,
     Gpu,
     Heartbeat,
-    History,
     HostLine,
     LastWords,
     Liveness,
-    PastAttempt,
     Phase,
     Present,
     Reading,
-    Snapshot,
 )
+from orchestrator.types.snapshot import Snapshot
 from tests.fuzz.logs import EXAMPLES
 
 if TYPE_CHECKING:
-    from orchestrator.types import LogReading
+    from orchestrator.types.snapshot import LogReading
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=timezone.utc)
 

@@ -14,14 +14,18 @@ from orchestrator.decide import decide
 from orchestrator.observe import parse
 from orchestrator.playbook import Playbook, load, shipped
 from orchestrator.replay.judge import judge_log
-from orchestrator.types import ActKind, Blind, LogReading, Present, RunState
+from orchestrator.types.decision import ActKind
+from orchestrator.types.failure import RunState
+from orchestrator.types.seen import Blind, Present
+from orchestrator.types.snapshot import LogReading
 from tests.fuzz.attempts import histories, snapshots
 from tests.fuzz.logs import cut, logs
 from tests.fuzz.messages import messages
 from tests.fuzz.size import deep_bytes
 
 if TYPE_CHECKING:
-    from orchestrator.types import Evidence, Snapshot
+    from orchestrator.types.failure import Evidence
+    from orchestrator.types.snapshot import Snapshot
 
 MAX_SCANNER_BYTES = 4 << 20  # for logs of the sizes drawn here
 SIZES = st.lists(st.integers(1, 4000), max_size=6)

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from orchestrator.classify import Limits, LogScanner, diagnose, diagnose_pane
-from orchestrator.types import (
+from orchestrator.types.seen import (
     Absent,
     Blind,
-    Diagnosis,
     ExitRecord,
     Heartbeat,
     HostLine,
@@ -22,8 +21,11 @@ from orchestrator.types import (
     Phase,
     Present,
     Reading,
-    Snapshot,
 )
+from orchestrator.types.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from orchestrator.types.failure import Diagnosis
 
 FOLDER = Path(__file__).parent
 NOW = datetime(2026, 11, 29, 12, 0, 0, tzinfo=timezone.utc)

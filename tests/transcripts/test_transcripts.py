@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.classify.classes import Domain, domain
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 from tests.transcripts.runner import Transcript, judge, read_all
 
 ALL = read_all()

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.plot import _deaths, _draw, _lines, _title, plot_run
 from orchestrator.record import Record
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from pathlib import Path

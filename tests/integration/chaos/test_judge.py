@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.record import Batch, Record
-from orchestrator.types import Diagnosis, FailureClass, RunState
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
 from tests.builders import NOW
 from tests.integration.chaos.judge import judge
 from tests.integration.chaos.nursery import Child

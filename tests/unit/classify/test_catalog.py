@@ -7,7 +7,7 @@ import pytest
 from orchestrator.classify import LogScanner
 from orchestrator.classify.catalog import SIGNATURES, Signature, Where
 from orchestrator.classify.match import DENSE_OOM, UNKNOWN_EXCEPTION, match_exception, match_line
-from orchestrator.types import FailureClass, Role
+from orchestrator.types.failure import FailureClass, Role
 
 EACH = pytest.mark.parametrize("signature", SIGNATURES, ids=lambda s: s.name)
 

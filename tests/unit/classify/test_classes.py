@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.classify.catalog import SIGNATURES
 from orchestrator.classify.classes import Domain, describe, domain
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 EACH = pytest.mark.parametrize("failure", FailureClass, ids=lambda f: f.value)
 

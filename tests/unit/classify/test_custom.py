@@ -13,7 +13,8 @@ from orchestrator.classify.custom import MAX_LINE_BYTES
 from orchestrator.decide import decide
 from orchestrator.errors import PlaybookError
 from orchestrator.playbook import Playbook, parse
-from orchestrator.types import ActKind, Diagnosis, FailureClass, History, RunState
+from orchestrator.types.decision import ActKind, History
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
 from tests.transcripts.runner import NOW, snapshot
 
 BOOK = """\

@@ -11,18 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.classify import Limits, LogScanner, diagnose
-from orchestrator.types import (
-    Absent,
-    Blind,
-    FailureClass,
-    LastWords,
-    Liveness,
-    LogReading,
-    Phase,
-    Present,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.failure import FailureClass, RunState
+from orchestrator.types.seen import Absent, Blind, LastWords, Liveness, Phase, Present
+from orchestrator.types.snapshot import LogReading, Snapshot
 from tests.builders import ALIVE, GONE, NOW, ago, make_exit, make_heartbeat, make_snapshot
 
 LIMITS = Limits(

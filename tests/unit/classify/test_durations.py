@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.classify.text import clean, normalize, read_step, split_rank
 from orchestrator.durations import format_duration, parse_duration
 from orchestrator.limits import Limits
-from orchestrator.types import Phase
+from orchestrator.types.seen import Phase
 
 
 @pytest.mark.parametrize(

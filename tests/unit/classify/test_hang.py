@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.classify import Limits, diagnose
-from orchestrator.types import Blind, GpuStill, LogReading, Phase, Present, Role, RunState
+from orchestrator.types.failure import Role, RunState
+from orchestrator.types.seen import Blind, GpuStill, Phase, Present
+from orchestrator.types.snapshot import LogReading
 from tests.builders import ago, make_gpu, make_heartbeat, make_snapshot
 
 LIMITS = Limits(train_s=60, eval_s=60, checkpoint_s=60, compile_s=60, load_s=60, train_steps=5)

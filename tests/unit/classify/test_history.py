@@ -18,7 +18,9 @@ from orchestrator.classify.history import (
     throughput_regression,
 )
 from orchestrator.ledger import Ledger, open_ledger
-from orchestrator.types import FailureClass, History, PastAttempt, Phase, Present
+from orchestrator.types.decision import History, PastAttempt
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.seen import Phase, Present
 from tests.builders import NOW, ago, make_heartbeat, make_snapshot
 
 DICE = random.Random(4)

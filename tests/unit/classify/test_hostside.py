@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.classify import Limits, LogScanner, diagnose
 from orchestrator.classify.exits import Cause
 from orchestrator.classify.hostside import ask_host
-from orchestrator.types import (
-    Absent,
-    Diagnosis,
-    Evidence,
-    FailureClass,
-    HostLine,
-    Present,
-    Role,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
+from orchestrator.types.seen import Absent, HostLine, Present
 from tests.builders import GONE, NOW, ago, make_exit, make_gpu, make_heartbeat, make_snapshot
 from tests.unit.classify.test_kernel import KILLED, OOM
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import Snapshot
 
 _F = FailureClass
 NCCL = """\

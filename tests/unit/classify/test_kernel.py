@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from orchestrator.classify.kernel import WANTED, KernelReader, Kind, read_all
 from orchestrator.classify.xid import Action, Blame, find, parse, pci_address
-from orchestrator.types import FailureClass, HostLine
+from orchestrator.types.failure import FailureClass
+from orchestrator.types.seen import HostLine
 
 XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=2741, name=python3, GPU has fallen off the bus."
 OOM = (

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from orchestrator.classify import LogScanner, diagnose_pane
 from orchestrator.classify.classes import Domain, domain
-from orchestrator.types import Diagnosis, ExitRecord, FailureClass, RunState
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
+from orchestrator.types.seen import ExitRecord
 
 KINDS: dict[str, list[dict[str, Any]]] = yaml.safe_load(
     (Path(__file__).parent / "kinds.yaml").read_text(encoding="utf-8")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 import sys
 import tracemalloc
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.classify import LogScanner
-from orchestrator.types import Evidence, FailureClass, LogMatch, LogReading, Role
+from orchestrator.types.failure import Evidence, FailureClass, Role
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import LogMatch, LogReading
 
 STEP = "step {}/380 loss 2.314 lr 5.9e-04 grad 0.71 12.3 ktok/s 0.31 s/step\n"
 TRACE = 'Traceback (most recent call last):\n  File "/opt/t/train.py", line 88, in run\n    step()\n'

@@ -19,7 +19,7 @@ from tests.fuzz.logs import cut, logs
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from orchestrator.types import LogReading
+    from orchestrator.types.snapshot import LogReading
 
 SIZES = st.lists(st.integers(1, 400), max_size=8)
 

@@ -7,7 +7,8 @@ from datetime import datetime, timezone
 import pytest
 
 from orchestrator.classify import LogScanner, diagnose_pane
-from orchestrator.types import Diagnosis, ExitRecord, FailureClass, RunState
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
+from orchestrator.types.seen import ExitRecord
 
 _F = FailureClass
 TEN_LINES = """\

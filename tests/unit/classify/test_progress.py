@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from orchestrator.classify import LogScanner
-from orchestrator.types import FailureClass, LogReading
+from orchestrator.types.failure import FailureClass
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import LogReading
 
 # {n} counts on, {x} is the loss.
 FORMATS = {

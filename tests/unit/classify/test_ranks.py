@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.classify import Limits, LogScanner, diagnose
-from orchestrator.types import Diagnosis, FailureClass, LastWords, LogReading, Present
+from orchestrator.types.failure import Diagnosis, FailureClass
+from orchestrator.types.seen import LastWords, Present
 from tests.builders import GONE, make_exit, make_heartbeat, make_snapshot
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import LogReading
 
 F = FailureClass
 STEPS = "".join(f"step {n}/90 loss 2.{n} lr 1e-4 grad 1.0 3.0 ktok/s 0.1 s/step\n" for n in range(10, 50, 10))

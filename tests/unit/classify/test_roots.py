@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.classify import Limits, LogScanner, diagnose
-from orchestrator.types import Diagnosis, FailureClass, LogReading, Present
+from orchestrator.types.failure import Diagnosis, FailureClass
+from orchestrator.types.seen import Present
 from tests.builders import GONE, make_exit, make_snapshot
+
+if TYPE_CHECKING:
+    from orchestrator.types.snapshot import LogReading
 
 _F = FailureClass
 HEAD = "Traceback (most recent call last):\n"

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.cli import app, context, launching, options, reading, tidying
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.inventory import Inventory, resolve
-from orchestrator.types import RunState
+from orchestrator.types.failure import RunState
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from orchestrator.cli.app import run
 from orchestrator.errors import Exit
 from orchestrator.playbook import shipped
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from orchestrator.cli import app
 from orchestrator.errors import Exit
 from orchestrator.playbook import parse
 from orchestrator.replay.linehits import MAX_LINE_BYTES, LineReader
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

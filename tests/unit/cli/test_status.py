@@ -13,7 +13,7 @@ from orchestrator.clock import SystemClock
 from orchestrator.guest import gpu
 from orchestrator.guest import look as guest_look
 from orchestrator.observe import look
-from orchestrator.types import Diagnosis, RunState
+from orchestrator.types.failure import Diagnosis, RunState
 from orchestrator.wire import pack_bytes
 from tests.builders import run_message
 from tests.unit.watch.bench import HELLO, FakeClock

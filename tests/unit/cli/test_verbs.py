@@ -11,7 +11,7 @@ from orchestrator.cli import app
 from orchestrator.cli.context import SETTINGS
 from orchestrator.errors import Exit
 from orchestrator.record import Record
-from orchestrator.types import Diagnosis, Evidence, FailureClass, Role, RunState
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

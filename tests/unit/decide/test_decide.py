@@ -12,22 +12,10 @@ from hypothesis import strategies as st
 
 from orchestrator.decide import decide
 from orchestrator.playbook import Playbook, parse
-from orchestrator.types import (
-    Absent,
-    ActKind,
-    Decision,
-    Diagnosis,
-    FailureClass,
-    History,
-    LastWords,
-    LogReading,
-    PastAttempt,
-    Present,
-    Remedy,
-    RemedyKind,
-    RunState,
-    Snapshot,
-)
+from orchestrator.types.decision import ActKind, Decision, History, PastAttempt, Remedy, RemedyKind
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
+from orchestrator.types.seen import Absent, LastWords, Present
+from orchestrator.types.snapshot import LogReading, Snapshot
 from tests.builders import NOW, ago, make_heartbeat, make_snapshot
 
 FX = "fx_trace_race: using fx"

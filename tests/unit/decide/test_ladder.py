@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from orchestrator.decide import decide
 from orchestrator.ladder import Facts, climb, facts
 from orchestrator.playbook import Bounds, Rung, load, shipped
-from orchestrator.types import (
-    ActKind,
-    Decision,
-    Diagnosis,
-    FailureClass,
-    History,
-    PastAttempt,
-    Present,
-    RunState,
-)
+from orchestrator.types.decision import ActKind, Decision, History, PastAttempt
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
+from orchestrator.types.seen import Present
 from tests.builders import NOW, ago, make_heartbeat, make_snapshot
 
 OOM = "oom_cuda: cuda out of memory"

@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.act import Gates, closed_gates
-from orchestrator.types import Absent, Blind, Liveness, Present
+from orchestrator.types.seen import Absent, Blind, Liveness, Present
 from tests.builders import GONE, make_gpu, make_snapshot
 
 GATES = Gates(gpu_floor_bytes=1 << 30, min_free_bytes=1 << 30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from orchestrator.classify.kernel import KernelEvent, read_all
 from orchestrator.observe.hostlog import HostLog
-from orchestrator.types import HostLine
+from orchestrator.types.seen import HostLine
 from tests.builders import ago, make_gpu
 from tests.unit.classify.test_kernel import OOM, XID_79
 

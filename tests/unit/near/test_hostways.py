@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.observe.hostways import Dmesg, Journal, Verdict, judge
-from orchestrator.types import HostLine
+from orchestrator.types.seen import HostLine
 from tests.builders import NOW
 
 TEXT = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.observe.parse import exit_record, gpus, heartbeat, last_words, reading
-from orchestrator.types import Blind, Present
+from orchestrator.types.seen import Blind, Present
 
 BEAT = {"phase": "train", "step": 7, "at": "2026-11-29T12:00:00.000000Z"}
 

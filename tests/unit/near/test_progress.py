@@ -4,7 +4,8 @@ from datetime import timedelta
 
 from orchestrator.classify import Limits, diagnose
 from orchestrator.observe import RunTracker
-from orchestrator.types import Phase, RunState
+from orchestrator.types.failure import RunState
+from orchestrator.types.seen import Phase
 from orchestrator.wire import pack_bytes
 from tests.builders import NOW, attempt_message, heartbeat_json, run_message
 

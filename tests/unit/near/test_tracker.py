@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from orchestrator.observe import RunTracker
-from orchestrator.types import Absent, Blind, Present
+from orchestrator.types.seen import Absent, Blind, Present
 from orchestrator.wire import pack_bytes
 from tests.builders import NOW, attempt_message, heartbeat_json, run_message
 

@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.errors import Exit, PlaybookError
 from orchestrator.playbook import Bounds, load, parse, shipped
-from orchestrator.types import ActKind, FailureClass
+from orchestrator.types.decision import ActKind
+from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
     from pathlib import Path

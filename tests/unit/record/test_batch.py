@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.record import Batch, Record, samples, thinning
-from orchestrator.types import Gpu
+from orchestrator.types.seen import Gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.errors import ConfigError, NotFound, RecordError
 from orchestrator.record import Batch, Record
-from orchestrator.types import ActKind, Diagnosis, Evidence, FailureClass, Role, RunState
+from orchestrator.types.decision import ActKind
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orchestrator.record import Record
 from orchestrator.record.thinning import admit, every_second, parse_metric, thin
-from orchestrator.types import Gpu
+from orchestrator.types.seen import Gpu
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import RecordError
 from orchestrator.record import Record
-from orchestrator.types import Diagnosis, FailureClass, RunState
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,8 @@ from orchestrator.cli import app
 from orchestrator.errors import Exit
 from orchestrator.replay.alone import KINDS
 from orchestrator.replay.judge import exit_record, judge_chunks, judge_log
-from orchestrator.types import ActKind, FailureClass, RunState
+from orchestrator.types.decision import ActKind
+from orchestrator.types.failure import FailureClass, RunState
 
 STEPS = b"".join(b"step %d | loss 2.%d | lr 1e-4\n" % (n, 900 - n) for n in range(1, 30))
 OOM = b"""Traceback (most recent call last):

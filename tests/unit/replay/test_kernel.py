@@ -10,7 +10,7 @@ from orchestrator.clock import SystemClock, timestamp
 from orchestrator.record import AttemptRow
 from orchestrator.replay.kernel import kernel_lines
 from orchestrator.replay.known import Known
-from orchestrator.types import HostLine
+from orchestrator.types.seen import HostLine
 from tests.builders import NOW
 from tests.unit.near.test_hoststream import DENIED, Host, Script
 from tests.unit.near.test_hostways import entry

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from orchestrator.classify.growth import Forecast
 from orchestrator.clock import SystemClock
-from orchestrator.types import Blind, Diagnosis, Gpu, Present, RunState
+from orchestrator.types.failure import Diagnosis, RunState
+from orchestrator.types.seen import Blind, Gpu, Present
 from orchestrator.view.live import LiveSink, gpus_of
 
 GIB = 2**30

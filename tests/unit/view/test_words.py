@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator.types import ActKind, Decision, Diagnosis, FailureClass, RunState
+from orchestrator.types.decision import ActKind, Decision
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
 from orchestrator.view.plain import PlainSink
 from orchestrator.watch.events import WatchEvent
 from orchestrator.watch.telling import Teller

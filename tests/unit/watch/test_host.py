@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from orchestrator.classify.kernel import read_all
 from orchestrator.observe import HostMute, HostReady, HostSaid
-from orchestrator.types import HostLine
+from orchestrator.types.seen import HostLine
 from orchestrator.watch.kernelwait import KERNEL_WAIT_S
 from tests.builders import NOW, attempt_message, run_message
 from tests.unit.classify.test_kernel import KILLED, OOM, XID_79

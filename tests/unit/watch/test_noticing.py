@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.errors import HostUnreachable
-from orchestrator.types import FailureClass, RunState
+from orchestrator.types.failure import FailureClass, RunState
 from tests.builders import run_message
 from tests.unit.watch.bench import HELLO, Bench
 

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.record import Record
-from orchestrator.types import FailureClass
+from orchestrator.types.failure import FailureClass
 from tests.builders import attempt_message, heartbeat_json, run_message
 from tests.unit.watch.bench import Bench
 
