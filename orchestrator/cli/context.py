@@ -42,16 +42,21 @@ class Settings:
     @property
     def out(self) -> Console:
         """Standard output, for what was asked for."""
-        from rich.console import Console
-
-        return Console(no_color=self.no_color or None, highlight=False, soft_wrap=True)
+        return self._console(is_err=False)
 
     @property
     def err(self) -> Console:
         """Standard error, for progress and remarks."""
+        return self._console(is_err=True)
+
+    def _console(self, *, is_err: bool) -> Console:
+        """A console that prints texts as they are: `[x]` in a log is no style, `a.py:100:` no picture."""
         from rich.console import Console
 
-        return Console(stderr=True, no_color=self.no_color or None, highlight=False, soft_wrap=True)
+        colourless = self.no_color or None
+        return Console(
+            stderr=is_err, no_color=colourless, highlight=False, soft_wrap=True, markup=False, emoji=False
+        )
 
 
 SETTINGS = Settings()

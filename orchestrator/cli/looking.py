@@ -150,7 +150,8 @@ def _log_forecast(tracker: RunTracker, diagnosis: Diagnosis) -> dict[str, Any] |
 def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | None) -> None:
     out = SETTINGS.out
     colour = _COLOURS.get(diagnosis.state, "yellow")
-    out.print(f"{body['run']} at {body['target']}: [{colour}]{diagnosis.state.value}[/]", end="")
+    out.print(f"{body['run']} at {body['target']}: ", end="", markup=False)
+    out.print(diagnosis.state.value, style=colour, end="", markup=False)
     out.print(f"  {plain(diagnosis.summary)}", markup=False)
     if body["by"] == "watch":
         who = body["actor"] or {}
@@ -174,7 +175,7 @@ def _print_status(body: Mapping[str, Any], diagnosis: Diagnosis, known: str | No
     if body["gpu_problem"]:
         out.print(f"  GPUs: {plain(body['gpu_problem'])}", markup=False)
     if body["log_forecast"]:
-        out.print(f"  [yellow]{body['log_forecast']['text']}[/]")
+        out.print(f"  {body['log_forecast']['text']}", style="yellow", markup=False)
     for item in diagnosis.evidence[:5]:
         where = f" byte {item.offset}" if item.offset is not None else ""
         out.print(f"  evidence ({item.source}{where}): {plain(item.text)}", markup=False)
