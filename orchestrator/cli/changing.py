@@ -21,9 +21,10 @@ from orchestrator.cli.context import (
     target_of,
     with_login,
 )
-from orchestrator.cli.launching import push_progress, read_config
+from orchestrator.cli.launching import push_progress
 from orchestrator.cli.reporting import report
 from orchestrator.cli.secrets import check_secrets
+from orchestrator.cli.specifying import read_config
 from orchestrator.cli.watching import watch_rows
 from orchestrator.launch import RunSpec, parse_setting
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import shlex
-from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,18 +23,10 @@ from orchestrator.cli.context import (
     with_login,
 )
 from orchestrator.cli.reporting import ignored, report
-from orchestrator.cli.secrets import check_secrets
+from orchestrator.cli.specifying import make_spec, parse_gpus, read_env
 from orchestrator.cli.watching import watch_rows
 from orchestrator.errors import CommandFailed, ConfigError, GuestRefused
-from orchestrator.launch import (
-    DEFAULT_CONFIG,
-    DEFAULT_RUN,
-    RunSpec,
-    check_run_name,
-    parse_env_file,
-    parse_setting,
-    start_request,
-)
+from orchestrator.launch import DEFAULT_RUN, RunSpec, start_request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +35,6 @@ if TYPE_CHECKING:
     from orchestrator.operate import Progress as Report
     from orchestrator.record import Record
 
-CONFIG_HINT = "give the path of a TOML file, or the name of a bundled configuration, such as `tiny`"
 LAUNCH_HELP = """Start a run in a container, or report that it runs already.
 
 Examples:
@@ -79,92 +67,6 @@ def push_progress(what: str) -> Iterator[Report]:
     ) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def read_config(config: str) -> tuple[str, str | None]:
-    """Return (name, text): the text is None for a bundled configuration.
-
-    Raises:
-        ConfigError: The file cannot be read.
-    """
-    path = Path(config).expanduser()
-    if path.suffix != ".toml" and not path.exists():
-        return config, None
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {config}: cannot be read: {_why(error)}", hint=CONFIG_HINT) from error
-    _check_toml(config, text)
-    return config, text
-
-
-def _check_toml(config: str, text: str) -> None:
-    """Find a slip before anything is reached; Python 3.10 has no reader, there the trainer finds it."""
-    if importlib.util.find_spec("tomllib") is None:
-        return
-    tomllib = importlib.import_module("tomllib")
-    try:
-        tomllib.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--config {config}: not TOML: {error}") from error
-
-
-def _why(error: OSError | UnicodeDecodeError) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or type(error).__name__
-    return f"byte {error.start} is not UTF-8"
-
-
-def _read_env(names: list[str] | None, files: list[Path]) -> dict[str, str]:
-    values: dict[str, str] = {}
-    for path in files:
-        try:
-            values.update(parse_env_file(path.expanduser().read_text(encoding="utf-8"), str(path)))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"env file {path}: cannot be read: {_why(error)}",
-                hint="--env-file, or the inventory's env_file, is a file of NAME=VALUE lines on this machine",
-            ) from error
-    for item in names or []:
-        if "=" in item:
-            raise ConfigError(
-                f"--env {item.partition('=')[0]}=...: a value in a command line is seen by every user here",
-                hint="export it and give --env NAME, or put it into a file and give --env-file",
-            )
-        if item not in os.environ:
-            raise ConfigError(f"--env {item}: not set here", hint=f"export {item}=... first")
-        values[item] = os.environ[item]
-    return values
-
-
-def _make_spec(
-    run: str,
-    target: Target,
-    config: str | None,
-    settings: list[str],
-    inject: list[str],
-    command: list[str],
-    env: Mapping[str, str],
-    mask: list[str],
-) -> RunSpec:
-    if command and (config or settings or inject):
-        raise ConfigError("-- COMMAND: --config, --set and --inject are for the bundled trainer only")
-    name, text = (None, None) if command else read_config(config or target.config or DEFAULT_CONFIG)
-    spec = RunSpec(
-        run=check_run_name(run),
-        python=target.python,
-        command=tuple(command),
-        config=name,
-        config_toml=text,
-        overrides=tuple(parse_setting(item) for item in settings),
-        inject=tuple(inject),
-        gpus=target.gpus,
-        checkpoint_dir=target.checkpoint_dir,
-        env_names=tuple(sorted(env)),
-        mask=(*target.mask, *mask),
-    )
-    check_secrets(spec, env)
-    return spec
 
 
 def launch(
@@ -236,7 +138,7 @@ def launch(
         python=python,
         state_dir=state_dir,
         checkpoint_dir=checkpoint_dir,
-        gpus=_parse_gpus(gpus),
+        gpus=parse_gpus(gpus),
     )
     if target.host is not None and target.ct is None and not on_host:
         raise ConfigError(
@@ -245,8 +147,8 @@ def launch(
         )
     load_playbook(playbook)  # a mistake in it would be met by the watch, when it matters
     files = [Path(path) for path in (target.env_file, env_file) if path]
-    values = _read_env(env, files)
-    spec = _make_spec(run, target, config, settings or [], inject or [], command or [], values, mask or [])
+    values = read_env(env, files)
+    spec = make_spec(run, target, config, settings or [], inject or [], command or [], values, mask or [])
     if dry_run:
         _print_dry_run(spec, target, as_json=as_json)
         return
@@ -283,17 +185,6 @@ def _undone_if_refused(record: Record, run: str, target: Target) -> Iterator[Non
             if is_new and not record.attempts(row.id):
                 record.remove_run(row.id, SETTINGS.clock.now())
         raise
-
-
-def _parse_gpus(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        raise ConfigError(
-            f"--gpus {text!r}: not a list of GPU indices", hint="for example --gpus 0,1"
-        ) from error
 
 
 def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:

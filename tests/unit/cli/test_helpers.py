@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.cli import app, context, launching, options, reading, tidying
+from orchestrator.cli import app, context, options, reading, specifying, tidying
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.inventory import Inventory, resolve
 from orchestrator.types.failure import RunState
@@ -31,12 +31,12 @@ def test_a_size_is_told_in_the_largest_unit_that_leaves_a_whole_part(count, text
 
 @pytest.mark.parametrize(("text", "gpus"), [(None, None), ("0", (0,)), ("0,2, 3", (0, 2, 3)), ("", ())])
 def test_a_list_of_gpus_is_read(text, gpus):
-    assert launching._parse_gpus(text) == gpus
+    assert specifying.parse_gpus(text) == gpus
 
 
 def test_a_wrong_list_of_gpus_is_told():
     with pytest.raises(ConfigError, match="--gpus 'all'"):
-        launching._parse_gpus("all")
+        specifying.parse_gpus("all")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30.0), ("10m", 600.0), ("2h", 7200.0)])
@@ -70,18 +70,26 @@ def test_one_is_told_as_one(count, text):
 
 def test_the_name_of_a_bundled_config_is_no_file_and_a_file_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert launching.read_config("tiny") == ("tiny", None)
+    assert specifying.read_config("tiny") == ("tiny", None)
     (tmp_path / "my.toml").write_text("steps = 3\n")
-    assert launching.read_config("my.toml") == ("my.toml", "steps = 3\n")
+    assert specifying.read_config("my.toml") == ("my.toml", "steps = 3\n")
+
+
+def test_a_command_of_ones_own_takes_nothing_that_is_for_the_bundled_trainer():
+    target = resolve(Inventory(), host="10.1.2.6", ct=200)
+    spec = specifying.make_spec("b32", target, None, [], [], ["sh", "x.sh"], {"A": "1"}, [])
+    assert (spec.command, spec.config, spec.env_names) == (("sh", "x.sh"), None, ("A",))
+    with pytest.raises(ConfigError, match="bundled trainer only"):
+        specifying.make_spec("b32", target, None, ["steps=3"], [], ["sh", "x.sh"], {}, [])
 
 
 def test_an_environment_is_read_from_names_and_files_and_never_from_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setenv("FROM_HERE", "1")
     path = tmp_path / "env"
     path.write_text("# tokens\nexport A='x y'\n\nB=2\n")
-    assert launching._read_env(["FROM_HERE"], [path]) == {"FROM_HERE": "1", "A": "x y", "B": "2"}
+    assert specifying.read_env(["FROM_HERE"], [path]) == {"FROM_HERE": "1", "A": "x y", "B": "2"}
     with pytest.raises(ConfigError) as caught:
-        launching._read_env(["A=s3cret"], [])
+        specifying.read_env(["A=s3cret"], [])
     assert "s3cret" not in str(caught.value)
 
 
