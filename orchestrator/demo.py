@@ -18,8 +18,9 @@ from orchestrator.connection import TMUX_SOCKET
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.inventory import Target
 from orchestrator.launch import RunSpec
+from orchestrator.observe import look
 from orchestrator.observe.parse import exit_record
-from orchestrator.operate import Operator, Progress, look
+from orchestrator.operate import Operator
 from orchestrator.plot import plot_run
 from orchestrator.record import DiagnosisRow, Record, RunRow
 from orchestrator.types.failure import FailureClass
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.clock import Clock
+    from orchestrator.connection.guest import Progress
     from orchestrator.site import Site
 
 RUN = "demo"

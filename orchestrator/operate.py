@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.act import Actor
 from orchestrator.classify import Limits, diagnose
-from orchestrator.connection import trainer_archive
-from orchestrator.errors import BlindError, CommandFailed, ConfigError, GuestRefused, NotFound, RunAlive
+from orchestrator.errors import BlindError, GuestRefused, NotFound, RunAlive
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import is_alive, look
-from orchestrator.observe.parse import gpus
+from orchestrator.preparing import check_gpus, prepare
 from orchestrator.types.seen import Liveness, Present
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from orchestrator.clock import Clock
+    from orchestrator.connection.guest import Progress
     from orchestrator.observe import RunTracker
     from orchestrator.record import Record, RunRow
     from orchestrator.site import Site
     from orchestrator.wire import Message
 
-ASK_TIMEOUT_S = 30.0
-PUSH_TIMEOUT_S = 1800.0
-CHECK_TIMEOUT_S = 120.0
 NOTHING_LIVES = Liveness(lock_held=False, pids=(), supervisor=False, session=False)
-
-Progress = Callable[[int, int], None]
-
-__all__ = ["Launched", "Operator", "Progress", "is_alive", "look"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +71,8 @@ class Operator:
             row = self._save(tracker, spec, playbook)
             already = "alive" if is_alive(snapshot) else "finished"
             return Launched(row=row, attempt=before, resumes_at=None, already=already)
-        self._check_gpus(spec)
-        spec = self.prepare(spec, progress)
+        check_gpus(self._site, spec.gpus)
+        spec = prepare(self._site, spec, progress)
         return self._start(spec, before + 1, env, playbook, tracker, reason="launched by its user")
 
     def relaunch(
@@ -102,7 +96,7 @@ class Operator:
             raise NotFound(f"{row.target_key}: run {row.name!r} was never started there")
         old = spec_from_document(tracker.spec)
         # The change is checked before the old attempt is stopped: a typing error must not cost a living run.
-        new = self.prepare(change(replace(old, inject=())), progress)
+        new = prepare(self._site, change(replace(old, inject=())), progress)
         if is_alive(snapshot):
             self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s)
         changes = difference(old, new)
@@ -143,93 +137,6 @@ class Operator:
                 f"{self._site.target_key}: no run {run!r} there", hint="`dflashctl launch` starts one"
             )
         return self._save(tracker, spec_from_document(tracker.spec), playbook)
-
-    def prepare(self, spec: RunSpec, progress: Progress | None = None) -> RunSpec:
-        """Push the bundled trainer if it changed, and let it check its configuration.
-
-        Raises:
-            ConfigError: The trainer refused its configuration.
-            CommandFailed: The trainer's environment is incomplete.
-        """
-        if spec.is_command:
-            return spec
-        archive = trainer_archive()
-        request: dict[str, Any] = {
-            "state_dir": self._site.state_dir,
-            "sha256": archive.sha256,
-            "kind": "trainer",
-        }
-        client = self._site.client()
-        (answer,) = client.call("install", {**request, "check": True, "size": 0}, timeout_s=ASK_TIMEOUT_S)
-        if not answer["already"]:
-            (answer,) = client.call(
-                "install",
-                {**request, "size": len(archive.data)},
-                payload=archive.data,
-                timeout_s=PUSH_TIMEOUT_S,
-                progress=progress,
-            )
-        ready = replace(spec, trainer_sha256=archive.sha256, trainer_dir=str(answer["path"]))
-        self._check_config(ready)
-        return ready
-
-    def _check_gpus(self, spec: RunSpec) -> None:
-        """Refuse a GPU that is not there; where the GPUs cannot be read, nothing is said of them."""
-        if not spec.gpus:
-            return
-        # `look` tells nothing of a run that never was, and this is the verb that needs none.
-        request = {"session": "-", "socket": "dflashctl", "lines": 1}
-        answer = self._site.client().call("capture", request, timeout_s=ASK_TIMEOUT_S)
-        reading = next((gpus(message) for message in answer if message["type"] == "gpu"), None)
-        if not isinstance(reading, Present):
-            return
-        there = [gpu.index for gpu in reading.value]
-        missing = [index for index in spec.gpus if index not in there]
-        if there and missing:
-            raise ConfigError(
-                f"{self._site.target_key}: gpus {','.join(map(str, spec.gpus))}: "
-                f"no GPU {', '.join(map(str, missing))} there",
-                hint=f"it has {', '.join(map(str, there))}; name some of these, by --gpus or the inventory",
-            )
-
-    def _check_config(self, spec: RunSpec) -> None:
-        argv = [
-            "env",
-            "-C",
-            str(spec.trainer_dir),
-            "LC_ALL=C.UTF-8",
-            spec.python,
-            "-m",
-            "trainer",
-            "--check-config",
-        ]
-        argv += ["--config", "-" if spec.config_toml is not None else spec.config or ""]
-        for key, value in spec.overrides:
-            argv += ["--set", f"{key}={value}"]
-        for injection in spec.inject:
-            argv += ["--inject", injection]
-        stdin = (spec.config_toml or "").encode()
-        result = self._site.shell().run(argv, stdin=stdin, timeout_s=CHECK_TIMEOUT_S)
-        if result.exit_code == 0:
-            return
-        lines = result.stderr.decode("utf-8", "replace").strip().splitlines() or ["no word on standard error"]
-        if result.exit_code in (126, 127):
-            raise CommandFailed(
-                f"{self._site.target_key}: --python {spec.python}: {lines[-1]}",
-                hint="name the Python that has torch there, with --python PATH",
-            )
-        if spec.config is not None:
-            # The user's own file went in on standard input.
-            lines[-1] = lines[-1].replace("standard input:", f"{spec.config}:")
-        if result.exit_code == 78:
-            # The trainer's own line names its class of error, which is nothing to a person.
-            why = lines[-1].removeprefix("trainer: ConfigInvalid: ")
-            raise ConfigError(f"{self._site.target_key}: the trainer refused its configuration: {why}")
-        raise CommandFailed(
-            f"{self._site.target_key}: {spec.python} cannot run the trainer: {lines[-1]}",
-            hint="install what it needs there: "
-            f"{spec.python} -m pip install 'torch>=2.9,<2.15' numpy safetensors, or give --python",
-        )
 
     def _start(
         self,

@@ -80,7 +80,7 @@ def _evaluate(
 ) -> Evaluation:
     from orchestrator import evaluation
     from orchestrator.launch import run_dir, spec_from_document
-    from orchestrator.operate import is_alive, look
+    from orchestrator.observe import is_alive, look
 
     tracker = look(site, row.name, SETTINGS.clock)
     if tracker.spec is None:

@@ -31,8 +31,8 @@ from orchestrator.launch import DEFAULT_RUN, RunSpec, start_request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from orchestrator.connection.guest import Progress as Report
     from orchestrator.inventory import Target
-    from orchestrator.operate import Progress as Report
     from orchestrator.record import Record
 
 LAUNCH_HELP = """Start a run in a container, or report that it runs already.

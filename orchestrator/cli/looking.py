@@ -50,8 +50,8 @@ def _diagnose_now(row: RunRow, *, gpus: bool = False) -> tuple[RunTracker | None
     """Look at a run; a container that cannot be reached is a blind diagnosis, not an error."""
     from orchestrator.classify import diagnose
     from orchestrator.classify.hostside import may_know
+    from orchestrator.observe import look
     from orchestrator.observe.hostlook import kernel_events
-    from orchestrator.operate import look
 
     site, book = site_of(row), load_playbook(row.playbook)
     try:

@@ -32,7 +32,7 @@ def look_ahead(
     row: RunRow, history: History, book: Playbook, supposed: FailureClass | None
 ) -> dict[str, Any]:
     """Look at a run, and return what an acting watch would do next; `supposed`: as if it died of that now."""
-    from orchestrator.operate import look
+    from orchestrator.observe import look
 
     base = {
         "run": row.name,

@@ -1,0 +1,110 @@
+"""What is made sure of before an attempt is stopped or started: its GPUs, its trainer, its configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.connection import trainer_archive
+from orchestrator.errors import CommandFailed, ConfigError
+from orchestrator.observe.parse import gpus
+from orchestrator.types.seen import Present
+
+if TYPE_CHECKING:
+    from orchestrator.connection.guest import Progress
+    from orchestrator.launch import RunSpec
+    from orchestrator.site import Site
+
+ASK_TIMEOUT_S = 30.0
+PUSH_TIMEOUT_S = 1800.0
+CHECK_TIMEOUT_S = 120.0
+_CONFIG_INVALID = 78  # the trainer's exit code
+_NO_PROGRAM = (126, 127)
+
+
+def check_gpus(site: Site, wanted: tuple[int, ...] | None) -> None:
+    """Refuse a GPU that is not there; where the GPUs cannot be read, nothing is said of them.
+
+    Raises:
+        ConfigError: One is not there.
+        BlindError: The container cannot be reached.
+    """
+    if not wanted:
+        return
+    # `look` tells nothing of a run that never was, and this is the verb that needs none.
+    request = {"session": "-", "socket": "dflashctl", "lines": 1}
+    answer = site.client().call("capture", request, timeout_s=ASK_TIMEOUT_S)
+    reading = next((gpus(message) for message in answer if message["type"] == "gpu"), None)
+    if not isinstance(reading, Present):
+        return
+    there = [gpu.index for gpu in reading.value]
+    missing = [index for index in wanted if index not in there]
+    if there and missing:
+        raise ConfigError(
+            f"{site.target_key}: gpus {','.join(map(str, wanted))}: "
+            f"no GPU {', '.join(map(str, missing))} there",
+            hint=f"it has {', '.join(map(str, there))}; name some of these, by --gpus or the inventory",
+        )
+
+
+def prepare(site: Site, spec: RunSpec, progress: Progress | None = None) -> RunSpec:
+    """Push the bundled trainer if it changed, and let it check its configuration.
+
+    Raises:
+        ConfigError: The trainer refused its configuration.
+        CommandFailed: The trainer's environment is incomplete.
+    """
+    if spec.is_command:
+        return spec
+    archive = trainer_archive()
+    request: dict[str, Any] = {"state_dir": site.state_dir, "sha256": archive.sha256, "kind": "trainer"}
+    client = site.client()
+    (answer,) = client.call("install", {**request, "check": True, "size": 0}, timeout_s=ASK_TIMEOUT_S)
+    if not answer["already"]:
+        (answer,) = client.call(
+            "install",
+            {**request, "size": len(archive.data)},
+            payload=archive.data,
+            timeout_s=PUSH_TIMEOUT_S,
+            progress=progress,
+        )
+    ready = replace(spec, trainer_sha256=archive.sha256, trainer_dir=str(answer["path"]))
+    stdin = (ready.config_toml or "").encode()
+    result = site.shell().run(check_argv(ready), stdin=stdin, timeout_s=CHECK_TIMEOUT_S)
+    if result.exit_code != 0:
+        raise refusal(site.target_key, ready, result.exit_code, result.stderr)
+    return ready
+
+
+def check_argv(spec: RunSpec) -> list[str]:
+    """Return what lets the trainer check its configuration; the user's own file goes in on standard input."""
+    argv = ["env", "-C", str(spec.trainer_dir), "LC_ALL=C.UTF-8"]
+    argv += [spec.python, "-m", "trainer", "--check-config"]
+    argv += ["--config", "-" if spec.config_toml is not None else spec.config or ""]
+    for key, value in spec.overrides:
+        argv += ["--set", f"{key}={value}"]
+    for injection in spec.inject:
+        argv += ["--inject", injection]
+    return argv
+
+
+def refusal(place: str, spec: RunSpec, exit_code: int | None, stderr: bytes) -> ConfigError | CommandFailed:
+    """Return the error for a check that did not end with 0."""
+    lines = stderr.decode("utf-8", "replace").strip().splitlines() or ["no word on standard error"]
+    if exit_code in _NO_PROGRAM:
+        return CommandFailed(
+            f"{place}: --python {spec.python}: {lines[-1]}",
+            hint="name the Python that has torch there, with --python PATH",
+        )
+    if spec.config is not None:
+        # The user's own file went in on standard input.
+        lines[-1] = lines[-1].replace("standard input:", f"{spec.config}:")
+    if exit_code == _CONFIG_INVALID:
+        # The trainer's own line names its class of error, which is nothing to a person.
+        why = lines[-1].removeprefix("trainer: ConfigInvalid: ")
+        return ConfigError(f"{place}: the trainer refused its configuration: {why}")
+    return CommandFailed(
+        f"{place}: {spec.python} cannot run the trainer: {lines[-1]}",
+        hint="install what it needs there: "
+        f"{spec.python} -m pip install 'torch>=2.9,<2.15' numpy safetensors, or give --python",
+    )
