@@ -38,11 +38,16 @@ def require_free(to: Path, *, force: bool) -> None:
     """Refuse to write where something is.
 
     Raises:
-        ConfigError: `to` exists and `force` was not given, or it is no folder.
+        ConfigError: `to` exists and `force` was not given, or it is no folder, or one that is no drafter's.
     """
     if to.is_symlink() or (to.exists() and not to.is_dir()):
         raise ConfigError(f"--to {to}: there is something that is no folder")
-    if to.is_dir() and any(to.iterdir()) and not force:
+    if not to.is_dir() or not any(to.iterdir()):
+        return
+    if not ((to / CONFIG).is_file() and (to / WEIGHTS).is_file()):  # a slip must not cost a home directory
+        what = "not empty, and no drafter is in it; --force does not replace it"
+        raise ConfigError(f"--to {to}: it is {what}", hint="name another folder")
+    if not force:
         raise ConfigError(
             f"--to {to}: it is not empty", hint="name another folder, or give --force to replace it"
         )

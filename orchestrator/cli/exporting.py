@@ -23,7 +23,7 @@ def export(
     to: Annotated[
         Path | None, typer.Option("--to", help="The folder to make; default ./<run>-drafter.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is in that folder.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the drafter in that folder.")] = False,
     host: options.Host = None,
     ct: options.Ct = None,
     as_json: options.Json = False,

@@ -40,7 +40,7 @@ def record(
     whole: Annotated[
         bool, typer.Option("--whole", help="All of each log, not only its head, tail and evidence.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace what is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the recording that is there.")] = False,
     host: options.Host = None,
     ct: options.Ct = None,
     as_json: options.Json = False,
@@ -59,8 +59,7 @@ def record(
         row = find_run(database, run, host, ct)
         known = _known(database, row)
     place = (out or Path(f"{row.name}-recording{ENDING}")).expanduser().absolute()
-    if place.exists() and not force:
-        raise ConfigError(f"{one_line(str(place))}: it is there already", hint="give --force to replace it")
+    _require_free(place, force=force)
     unreached = _write(row, known, place, whole=whole)
     files = [place] if place.is_file() else [each for each in sorted(place.rglob("*")) if each.is_file()]
     total = sum(each.stat().st_size for each in files)
@@ -72,6 +71,24 @@ def record(
         SETTINGS.err.print(f"{unreached}; this is what the record knows", markup=False)
     out_.print(f"{place}: {len(known.attempts)} attempts, {size_text(total)}", markup=False)
     out_.print(f"replay it: dflashctl replay {place}", markup=False)
+
+
+def _require_free(place: Path, *, force: bool) -> None:
+    """Refuse to write where something is; of folders only a recording is ever replaced.
+
+    Raises:
+        ConfigError: Something is there, and may not be replaced.
+    """
+    from orchestrator.replay.recording import is_recording
+
+    is_folder = place.is_dir()
+    if not place.exists() or (is_folder and not any(place.iterdir())):
+        return
+    if is_folder and not is_recording(place):
+        what = "a folder that is no recording, and --force does not replace it"
+        raise ConfigError(f"{one_line(str(place))}: {what}", hint="name a folder that is not there")
+    if not force:
+        raise ConfigError(f"{one_line(str(place))}: it is there already", hint="give --force to replace it")
 
 
 def _known(database: Record, row: RunRow) -> Known:
@@ -89,14 +106,16 @@ def _known(database: Record, row: RunRow) -> Known:
 
 def _write(row: RunRow, known: Known, place: Path, *, whole: bool) -> str | None:
     """Make the folder or the archive, whole or not at all; return why the container was not reached."""
+    from orchestrator.replay.archive import is_archive, recording_name
+
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=place.parent, prefix=".recording-") as made:
-            name = place.name.removesuffix(ENDING)
+            name = recording_name(place)
             folder = Path(made) / name
             unreached = _fill(row, known, folder, whole=whole)
             ready = folder
-            if place.name.endswith(ENDING):
+            if is_archive(place):
                 ready = Path(made) / "packed"
                 with tarfile.open(ready, "w:gz") as archive:
                     archive.add(folder, arcname=name)

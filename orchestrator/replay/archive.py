@@ -22,8 +22,13 @@ _ENDINGS = (".tar.gz", ".tgz")
 
 
 def is_archive(path: Path) -> bool:
-    """Whether the name is that of a packed recording."""
-    return path.name.endswith(_ENDINGS)
+    """Whether the name is that of a packed recording; a folder may have such a name, too."""
+    return path.name.endswith(_ENDINGS) and not path.is_dir()
+
+
+def recording_name(path: Path) -> str:
+    """Return the name of the folder in a packed recording, or of the folder that it is."""
+    return next((path.name.removesuffix(each) for each in _ENDINGS if path.name.endswith(each)), path.name)
 
 
 @contextmanager
@@ -47,7 +52,11 @@ def unpacked(path: Path) -> Iterator[Path]:
         found = sorted(base.rglob(META), key=lambda each: len(each.parts))
         if not found:
             raise ConfigError(f"{name}: no {META} in it", hint="`dflashctl record RUN` writes recordings")
-        yield found[0].parent
+        folder = found[0].parent
+        try:
+            yield folder
+        except ConfigError as error:  # the folder of a moment is nothing that a person can look at
+            raise ConfigError(error.message.replace(str(folder), name), hint=error.hint) from error
 
 
 def _unpack(archive: tarfile.TarFile, base: Path, name: str) -> None:

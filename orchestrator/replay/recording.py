@@ -139,9 +139,10 @@ def read_recording(folder: Path) -> Recording:
             hint="replay it with the version that recorded it",
         )
     rows = meta.get("attempts") if isinstance(meta.get("attempts"), list) else []
-    known = {row["n"]: row for row in rows or () if isinstance(row, dict) and "n" in row}
+    known = {row["n"]: row for row in rows or () if isinstance(row, dict) and _is_number(row.get("n"))}
     base = folder / "attempts"
-    numbers = sorted(int(each.name) for each in base.glob("*") if each.name.isdecimal())
+    # Of an attempt that left no file the record's row is all there is.
+    numbers = sorted({*known, *(int(each.name) for each in base.glob("*") if each.name.isdecimal())})
     if not numbers:
         raise ConfigError(f"{one_line(str(base))}: no attempt in it")
     return Recording(
@@ -152,6 +153,10 @@ def read_recording(folder: Path) -> Recording:
             RecordedAttempt(number=n, folder=base / str(n), known=known.get(n, {})) for n in numbers
         ),
     )
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 < value < 1_000_000_000
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -54,7 +54,8 @@ def test_what_is_no_safetensors_file_is_refused(tmp_path, data):
 def test_a_folder_that_is_free_is_taken_and_one_that_is_not_needs_force(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "config.json").touch()
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / "full" / name).touch()
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "full")
     require_free(tmp_path / "new", force=False)
@@ -65,6 +66,14 @@ def test_a_folder_that_is_free_is_taken_and_one_that_is_not_needs_force(tmp_path
     for name in ("file", "link"):
         with pytest.raises(ConfigError, match="no folder"):
             require_free(tmp_path / name, force=True)
+
+
+def test_a_folder_of_something_else_is_not_replaced_even_with_force(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis.tex").touch()
+    for force in (False, True):
+        with pytest.raises(ConfigError, match="no drafter is in it"):
+            require_free(tmp_path / "home", force=force)
 
 
 def test_the_servers_are_told_the_block_each_in_its_own_count():

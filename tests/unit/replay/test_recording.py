@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 import tempfile
 from datetime import datetime, timedelta, timezone
@@ -371,3 +372,20 @@ def test_whatever_a_recording_holds_it_is_told_or_refused(files, lines, meta):
         except ConfigError:
             return
         assert all(each.kind in ("attempt", "prediction", "diagnosis", "decision") for each in told)
+
+
+def test_an_attempt_that_left_no_file_is_told_from_the_records_row(tmp_path):
+    rows = [{"n": 1, "started_at": at(0), "ended_at": at(60)}, {"n": []}, {"n": "2"}, {"n": True}, 7]
+    (tmp_path / "recording.json").write_text(json.dumps({"schema": 1, "attempts": rows}))
+    (attempt,) = read_recording(tmp_path).attempts
+    assert (attempt.number, attempt.known["ended_at"]) == (1, at(60))
+
+
+def test_what_is_wrong_in_an_archive_is_told_by_the_archives_name(tmp_path):
+    (tmp_path / "recording.json").write_text('{"schema": 1}')
+    archive = tmp_path / "b32.tgz"
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(tmp_path / "recording.json", arcname="b32/recording.json")
+    expected = re.escape(f"{archive}/attempts: no attempt in it")
+    with pytest.raises(ConfigError, match=expected), unpacked(archive) as place:
+        read_recording(place)
