@@ -50,7 +50,12 @@ def parse(text: str, path: str, error: type[ConfigError] = ConfigError) -> Docum
     Raises:
         ConfigError: Of the given class: not YAML, or a key given twice.
     """
-    loader = yaml.SafeLoader(text)
+    try:
+        loader = yaml.SafeLoader(text)
+    except yaml.reader.ReaderError as cause:
+        at = text.count("\n", 0, cause.position) + 1
+        what = f"the character U+{ord(text[cause.position]):04X} may not stand in a YAML file"
+        raise error(f"{path}:{at}: not valid YAML: {what}", hint="remove it") from cause
     try:
         node = loader.get_single_node()
         lines: dict[Place, int] = {}

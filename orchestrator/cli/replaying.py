@@ -104,6 +104,9 @@ def _replay_path(path: Path, labels: Path | None, show: Show) -> dict[str, Any]:
     from orchestrator.replay.judge import judge_chunks
     from orchestrator.replay.labels import INDEX, read_labels
 
+    if labels is not None and not path.is_dir():
+        what = f"--labels {one_line(str(labels))} belongs to a folder of logs"
+        raise ConfigError(f"{one_line(str(path))}: {what}", hint="give the folder that the labels are of")
     index = labels or (path / INDEX)
     if is_archive(path):
         with unpacked(path) as folder:

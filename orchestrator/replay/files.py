@@ -38,5 +38,6 @@ def read_chunks(path: Path) -> Iterator[bytes]:
         raise ConfigError(
             f"{name}: a folder, not a file", hint=f"recorded attempts: `dflashctl replay {name}`"
         ) from error
-    except OSError as error:
-        raise ConfigError(f"{name}: cannot be read: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # the name in an index may hold a byte that no name can have
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ConfigError(f"{name}: cannot be read: {why}") from error

@@ -49,6 +49,7 @@ class Judgement:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data, in the form that `replay --log --json` prints."""
         shown, masker = self.evidence, Masker()
+        is_nothing = self.failure is _F.UNKNOWN and self.diagnosis.state is not RunState.DEAD
         return {
             "state": self.diagnosis.state.value,
             "class": self.failure.value,
@@ -62,7 +63,7 @@ class Judgement:
             },
             "also": [failure.value for failure in self.also],
             "decision": decision_json(self.decision),
-            "title": title(self.failure),
+            "title": "nothing is known of it" if is_nothing else title(self.failure),
             "summary": masker.text(self.diagnosis.summary),
             "fingerprint": masker.text(self.diagnosis.fingerprint) if self.diagnosis.fingerprint else None,
         }

@@ -74,6 +74,13 @@ def test_broken_yaml_is_told_with_its_line_and_the_class_asked_for():
         parse("a: 1\n  b: 2\n", "f.yaml", InventoryError)
 
 
+@pytest.mark.parametrize(("char", "name"), [("\a", "U+0007"), ("\0", "U+0000"), ("\ufffe", "U+FFFE")])
+def test_a_character_that_yaml_does_not_take_is_told_with_its_line(char, name):
+    with pytest.raises(InventoryError) as caught:
+        parse(f"a: 1\nb: 2{char}\n", "f.yaml", InventoryError)
+    assert str(caught.value).startswith(f"f.yaml:2: not valid YAML: the character {name} ")
+
+
 def test_a_python_object_in_a_file_is_refused():
     with pytest.raises(ConfigError, match="not valid YAML"):
         parse("a: !!python/object/apply:os.system [ls]\n", "f.yaml")

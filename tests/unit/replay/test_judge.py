@@ -71,6 +71,7 @@ def test_nothing_and_noise_are_answered_calmly(log):
     found = judge(log)
     assert found["decision"]["kind"] == "none"
     assert found["state"] != "dead"
+    assert "died" not in found["title"]
 
 
 def test_an_exit_of_0_is_done_and_an_exit_by_a_signal_is_told_by_name():

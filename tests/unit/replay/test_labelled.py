@@ -147,6 +147,13 @@ def test_what_cannot_be_replayed_is_said_plainly(tmp_path, capsys):
     assert app.run(["replay", str(tmp_path), "--log", "x"]) == Exit.USAGE
     assert app.run(["replay", str(tmp_path), "--width", "80"]) == Exit.USAGE
     assert "--width 80 belongs to --log" in capsys.readouterr().err
+    (tmp_path / "a.txt").write_bytes(OOM)
+    labels = tmp_path / "index.jsonl"
+    labels.write_text(json.dumps({"id": "a", "file": "a\0b", "class": "healthy"}) + "\n")
+    assert app.run(["replay", str(tmp_path / "a.txt"), "--labels", str(labels)]) == Exit.USAGE
+    assert "belongs to a folder of logs" in capsys.readouterr().err
+    assert app.run(["replay", str(tmp_path)]) == Exit.USAGE
+    assert "cannot be read: embedded null byte" in capsys.readouterr().err
 
 
 CORPUS = os.environ.get("DFLASHCTL_CORPUS")
