@@ -1,4 +1,4 @@
-"""What the record keeps of an attempt: who began it, how it ended, and whether a person was called."""
+"""What the record keeps of an attempt: who began it, what became of it, and whether a person was called."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from orchestrator.record import Record
     from orchestrator.types.decision import Decision
     from orchestrator.types.snapshot import Snapshot
+
+_FAR = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED, RunState.HUNG})
+_UNTOLD = frozenset({RunState.NEW, RunState.HEALTHY, RunState.BLIND})
 
 
 def save_origin(record: Record, run_id: int, attempt: int, spec: Mapping[str, Any]) -> None:
@@ -38,14 +41,32 @@ def save_origin(record: Record, run_id: int, attempt: int, spec: Mapping[str, An
     )
 
 
-def save_end(
-    record: Record, run_id: int, tracker: RunTracker, diagnosis: Diagnosis, snapshot: Snapshot
+def save_sight(
+    record: Record,
+    run_id: int,
+    tracker: RunTracker,
+    before: Diagnosis | None,
+    diagnosis: Diagnosis,
+    snapshot: Snapshot,
 ) -> None:
-    """Write down how far the attempt came and how it ended; of one that hangs, all but the end.
+    """Write down what is seen now, where it is other than before.
 
     Raises:
         RecordError: The record cannot be written.
     """
+    old, state, now = before.state if before else None, diagnosis.state, snapshot.now
+    with record.together():
+        record.transition(run_id, snapshot.attempt, old, state, diagnosis.summary, now)
+        if state in _FAR:
+            _save_end(record, run_id, tracker, diagnosis, snapshot)
+        if state not in _UNTOLD:
+            record.diagnosis(run_id, snapshot.attempt, diagnosis, now)
+
+
+def _save_end(
+    record: Record, run_id: int, tracker: RunTracker, diagnosis: Diagnosis, snapshot: Snapshot
+) -> None:
+    """Write down how far the attempt came and how it ended; of one that hangs, all but the end."""
     view = tracker.view
     exit_record = snapshot.exit.value if isinstance(snapshot.exit, Present) else None
     record.save_attempt(

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
-from orchestrator.errors import Exit
 from orchestrator.ladder import facts
-from orchestrator.launch import RELAUNCH_REASON, origin
-from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker, Sighting
+from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker
 from orchestrator.observe.parse import instant
 from orchestrator.types.decision import ActKind, Decision
 from orchestrator.types.failure import Diagnosis, RunState
-from orchestrator.types.seen import Present
+from orchestrator.watch.chronicle import Chronicle
 from orchestrator.watch.company import Company
-from orchestrator.watch.ending import save_call, save_end, save_origin
+from orchestrator.watch.ending import save_call, save_sight
 from orchestrator.watch.events import Level, Sink
 from orchestrator.watch.hosttelling import HostTeller
-from orchestrator.watch.kept import Kept, earlier
 from orchestrator.watch.kernelwait import KernelWait
 from orchestrator.watch.noticing import Notices
 from orchestrator.watch.pace import Pace
 from orchestrator.watch.patience import Patience
 from orchestrator.watch.patterns import Patterns
 from orchestrator.watch.stacktaking import HangLook
-from orchestrator.watch.telling import Teller, evidence_json
+from orchestrator.watch.telling import Teller
+from orchestrator.watch.verdict import Verdict
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.classify.kernel import KernelEvent
-    from orchestrator.limits import Limits
+    from orchestrator.errors import Exit
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.types.snapshot import Snapshot
@@ -42,11 +39,7 @@ if TYPE_CHECKING:
 
 REREAD_BYTES = 64 << 20
 
-_ENDED = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED})
-_LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
 _UNSEEN = frozenset({RunState.BLIND, RunState.CONTAINER_STOPPED, RunState.CONTAINER_FROZEN})
-_UNTOLD = frozenset({RunState.NEW, RunState.HEALTHY, RunState.BLIND})
-_FINAL_EXIT = {RunState.FINISHED: Exit.OK, RunState.STOPPED: Exit.NOT_RUNNING}
 
 
 class RunWatch:
@@ -69,23 +62,34 @@ class RunWatch:
         self.teller = Teller(row, record, sink)
         self.notices = Notices(row, record, self.teller)
         self.host_teller = HostTeller(self.teller)
+        self.chronicle = Chronicle(row, record, self.teller, samples)
         self.kernel_wait = KernelWait()
         self.patterns = Patterns(row, record, self.teller, playbook)
         self.company = Company(self.teller)
         self.patience = Patience()
         self.acting = acting
-        self.decision: Decision | None = None
-        self.ended: Exit | None = None
+        self.verdict = Verdict()
         self.busy = False  # an act is being carried out
         self.hang_look = HangLook()
         self.holders = ""  # who keeps the GPUs from a relaunch, as the host tells it
-        self.diagnosis: Diagnosis | None = None
         self._record = record
-        self._samples = samples
-        self._kept: Kept | None = None
         self._is_deaf = False
         self._pace = Pace()
-        self._has_origin = False  # who began the newest attempt is on record
+
+    @property
+    def diagnosis(self) -> Diagnosis | None:
+        """What is seen of the newest attempt; None before the first look."""
+        return self.verdict.diagnosis
+
+    @property
+    def decision(self) -> Decision | None:
+        """What is to be done; None if nothing is."""
+        return self.verdict.decision
+
+    @property
+    def ended(self) -> Exit | None:
+        """The exit code for its end; None while there is something to watch."""
+        return self.verdict.ended
 
     # -- taking in
 
@@ -113,22 +117,9 @@ class RunWatch:
             self.company.take(self.tracker.onlookers, now, acting=self.acting)
         if sighting.attempt is not None:
             self._begin_attempt(sighting.attempt, now)
-        if message["type"] == "run":
-            self._note_origin()
-        self._tell(sighting, now)
-        if message["type"] == "exit":
-            self.teller.end_log(int(message["attempt"]), now)
-            self._keep_cursor(int(message["attempt"]))
+        self.chronicle.take(message, sighting, self.tracker, now)
         if sighting.metrics and sighting.of is not None:
             self.patterns.feed(sighting.of, sighting.metrics)
-            self._samples.metrics(self.row.id, sighting.of, sighting.metrics, now)
-            self._samples.cursor(self.row.id, sighting.of, None, int(message.get("next_offset") or 0))
-        if sighting.environment and self.tracker.view is not None:
-            environment = self.tracker.view.environment
-            self._record.save_attempt(self.row.id, self.tracker.view.number, environment=environment)
-        attempt = self.teller.attempt
-        if message["type"] == "gpu" and attempt is not None and isinstance(self.tracker.gpus, Present):
-            self._samples.gpus(self.row.id, attempt, self.tracker.gpus.value, now)
         self.notices.take(message, self.tracker, self.diagnosis.state if self.diagnosis else None, now)
 
     def deafen(self, reason: str, now: datetime) -> None:
@@ -164,57 +155,11 @@ class RunWatch:
         return instant(started) if isinstance(started, str) else None
 
     def _begin_attempt(self, attempt: int, now: datetime) -> None:
-        if self.teller.attempt is not None:
-            self.teller.end_log(self.teller.attempt, now)
-            self._keep_cursor(self.teller.attempt)
-        self.teller.begin(attempt)
-        self.patterns.begin(attempt)
-        self.diagnosis, self.decision, self.ended, self._kept = None, None, None, None
+        self.verdict.forget()
         self.patience.reset()
         self.holders = ""
-        self._has_origin = False
-        self._record.save_attempt(self.row.id, attempt)
-        spec = self.tracker.spec or {}
-        told = (
-            ("config", "overrides", "argv", "gpus", "trainer_sha256")
-            if spec.get("attempt") == attempt
-            else ()
-        )
-        begun = origin(spec, attempt)
-        detail = {
-            "spec": {key: spec.get(key) for key in told},
-            "by": begun.get("by"),
-            "actor": begun.get("actor"),
-        }
-        words = ", ".join([f"attempt {attempt}", *([begun["text"]] if begun else [])])
-        self.teller.emit("attempt", now, words, detail=detail)
-
-    def _note_origin(self) -> None:
-        attempt, spec = self.teller.attempt, self.tracker.spec or {}
-        if attempt is not None and not self._has_origin and spec.get("attempt") == attempt:
-            with self._record.together():
-                save_origin(self._record, self.row.id, attempt, spec)
-                self._record.save_attempt(self.row.id, attempt, spec=spec)
-            self._has_origin = True
-
-    def _tell(self, sighting: Sighting, now: datetime) -> None:
-        if sighting.log and sighting.of is not None:
-            self.teller.log(sighting.of, sighting.log, sighting.log_offset, now)
-            self._keep_cursor(sighting.of)
-        view = self.tracker.view
-        if sighting.heartbeat and view is not None and isinstance(view.heartbeat, Present):
-            self.teller.guard(view.number, view.heartbeat.value, now)
-        for row in sighting.metrics:
-            self.teller.emit("metrics", now, "", level=Level.DETAIL, detail=row)
-        for evidence in sighting.predictions:
-            detail = evidence_json(evidence)
-            self.teller.emit("prediction", now, evidence.text, level=Level.WARNING, detail=detail)
-
-    def _keep_cursor(self, attempt: int) -> None:
-        """Keep how far the attempt's log was told."""
-        shown = self.teller.shown(attempt)
-        if shown is not None:
-            self._samples.cursor(self.row.id, attempt, shown, None)
+        self.patterns.begin(attempt)
+        self.chronicle.begin(attempt, self.tracker.spec or {}, now)
 
     # -- one turn
 
@@ -225,10 +170,8 @@ class RunWatch:
     @property
     def _is_calm(self) -> bool:
         """Nothing is due, and nothing is waited for."""
-        state = self.diagnosis.state if self.diagnosis is not None else None
-        is_open = state in (None, RunState.HUNG) or (state is RunState.DEAD and self.ended is None)
         has_act = self.decision is not None and self.acting
-        return not (is_open or has_act or self.busy or self.kernel_wait.is_on)
+        return not (self.verdict.is_open or has_act or self.busy or self.kernel_wait.is_on)
 
     def turn(self, now: datetime) -> Decision | None:
         """Diagnose and decide; return the decision if it is an act that is due now.
@@ -236,7 +179,8 @@ class RunWatch:
         Raises:
             RecordError: The record cannot be written.
         """
-        self._heed_clock(now)
+        if back := self._pace.set_back_by(now):
+            self.verdict.set_back(back)
         snapshot = self.tracker.snapshot(now)
         if self.busy:
             return None
@@ -244,44 +188,28 @@ class RunWatch:
             self.teller.still_blind(now, self.tracker.looked_at)
         if snapshot is None or (not self.tracker.is_synced and self.tracker.liveness == NOT_LOOKED):
             return None
-        diagnosis = diagnose(snapshot, self._limits())
-        is_new = self.diagnosis is None or self.diagnosis.state is not RunState.DEAD
-        if self.kernel_wait.holds(diagnosis, now, is_new=is_new):
+        limits = self.playbook.limits_for(self.tracker.median_step_s, self.tracker.median_phase_s)
+        diagnosis = diagnose(snapshot, limits)
+        if self.kernel_wait.holds(diagnosis, now, is_new=not self.verdict.is_told_dead):
             return None
         if self.ended is not None and diagnosis.state in _UNSEEN:
             return None  # its end was seen, and stays true whatever cannot be seen now
         if self._note(diagnosis, snapshot, now):
             self._take_up(diagnosis, snapshot, now)
-        elif self.decision is None and self._wants_decision(diagnosis):
+        elif self.verdict.wants_decision:
             self._decide(diagnosis, snapshot, now)
         self.patterns.look(self.tracker, snapshot, diagnosis, now)
-        decision = self.decision
-        if decision is None or not self.acting or not decision.kind.is_relaunch:
-            return None
-        return decision if decision.not_before is None or decision.not_before <= now else None
-
-    def _heed_clock(self, now: datetime) -> None:
-        """A clock that was set back holds nothing up: what waits for an instant waits as long as before."""
-        back = self._pace.set_back_by(now)
-        if not back:
-            return
-        self.decision = earlier(self.decision, back) if self.decision is not None else None
-        if self._kept is not None:
-            self._kept = replace(self._kept, decision=earlier(self._kept.decision, back))
+        return self.verdict.due(now) if self.acting else None
 
     @property
     def wants_stacks(self) -> bool:
         """Whether it hangs and its ranks were not asked yet; a watch that only observes asks nobody."""
-        return self._hangs and self.acting and not self.busy and self.hang_look.is_wanted
+        return self.verdict.hangs and self.acting and not self.busy and self.hang_look.is_wanted
 
     @property
     def awaits_stacks(self) -> bool:
         """Whether its ranks are being asked: nothing is done about a hang before they have answered."""
-        return self._hangs and self.hang_look.is_under_way
-
-    @property
-    def _hangs(self) -> bool:
-        return self.diagnosis is not None and self.diagnosis.state is RunState.HUNG
+        return self.verdict.hangs and self.hang_look.is_under_way
 
     def tell_stacks(self, error: BaseException | None, now: datetime) -> None:
         """Tell where the ranks are, or why nobody knows; that holds nothing up."""
@@ -291,48 +219,25 @@ class RunWatch:
             return
         self.teller.emit("stacks", now, taken.text, level=Level.WARNING, detail=taken.detail())
 
-    def _limits(self) -> Limits:
-        return self.playbook.limits_for(self.tracker.median_step_s, self.tracker.median_phase_s)
-
-    def _wants_decision(self, diagnosis: Diagnosis) -> bool:
-        wanted = (RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED)
-        return self.ended is None and diagnosis.state in wanted
-
     def _note(self, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> bool:
-        before, self.diagnosis = self.diagnosis, diagnosis
-        key = (diagnosis.state, diagnosis.failure, diagnosis.fingerprint)
-        if before is not None and (before.state, before.failure, before.fingerprint) == key:
+        before = self.diagnosis
+        if not self.verdict.note(diagnosis, snapshot.stop_reason):
             return False
-        old = before.state if before else None
-        with self._record.together():
-            self._record.transition(
-                self.row.id, snapshot.attempt, old, diagnosis.state, diagnosis.summary, now
-            )
-            if diagnosis.state in _ENDED or diagnosis.state is RunState.HUNG:
-                save_end(self._record, self.row.id, self.tracker, diagnosis, snapshot)
-            if diagnosis.state not in _UNTOLD:
-                self._record.diagnosis(self.row.id, snapshot.attempt, diagnosis, now)
+        save_sight(self._record, self.row.id, self.tracker, before, diagnosis, snapshot)
         self.teller.diagnosis(diagnosis, now, self.tracker.looked_at)
-        if diagnosis.state in _LIVING:
-            self._kept = None
+        if self.verdict.is_living:
             self.patience.reset()
-        self.decision = None
-        if diagnosis.state is not RunState.HUNG:
+        if not self.verdict.hangs:
             self.hang_look.forget()
-        # A person who relaunches stops the run for a moment only; the next attempt is about to come.
-        is_passing = diagnosis.state is RunState.STOPPED and snapshot.stop_reason == RELAUNCH_REASON
-        self.ended = None if is_passing else _FINAL_EXIT.get(diagnosis.state)
         return True
 
     def _take_up(self, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
         """Go on with the decision that was made for the same sight before a cut, or decide."""
-        if self._kept is not None and self._kept.holds(snapshot.attempt, diagnosis, snapshot.stop_by):
-            self.decision = self._kept.decision
-            if self._kept.diagnosis.state is not diagnosis.state:
-                self.patience.reset()  # that was of the stop; the start is another act
-                self._kept = Kept(snapshot.attempt, diagnosis, self.decision)
-        else:
+        kept = self.verdict.resume(snapshot.attempt, snapshot.stop_by)
+        if kept is None:
             self._decide(diagnosis, snapshot, now)
+        elif kept.diagnosis.state is not diagnosis.state:
+            self.patience.reset()  # that was of the stop; the start is another act
 
     def _decide(self, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
         history = self._record.history(self.row.id)
@@ -341,12 +246,9 @@ class RunWatch:
         jitter, view = random.uniform(-1.0, 1.0), self.tracker.view
         known = facts(self.tracker.spec, view.environment if view is not None else None)
         decision = decide(diagnosis, self.playbook, history, snapshot, now, jitter, known)
+        self.verdict.decide(snapshot.attempt, decision, acting=self.acting)
         if decision.kind is not ActKind.NONE:
-            self.decision = decision
-            if diagnosis.state in (RunState.DEAD, RunState.HUNG):
-                self._kept = Kept(snapshot.attempt, diagnosis, decision)
-            self.teller.decision(decision, now, acting=self.acting)
-        self._conclude(decision, diagnosis, snapshot, now)
+            self._tell_decision(snapshot.attempt, decision, now)
 
     def overrule(self, decision: Decision, now: datetime) -> None:
         """Put another decision in the place of one that cannot be carried out.
@@ -357,17 +259,10 @@ class RunWatch:
         snapshot = self.tracker.snapshot(now)
         if snapshot is None or self.diagnosis is None:
             return
-        self.decision = decision
-        if self._kept is not None:
-            self._kept = replace(self._kept, decision=decision)
-        self.teller.decision(decision, now, acting=self.acting)
-        self._conclude(decision, self.diagnosis, snapshot, now)
+        self.verdict.overrule(decision, acting=self.acting)
+        self._tell_decision(snapshot.attempt, decision, now)
 
-    def _conclude(self, decision: Decision, diagnosis: Diagnosis, snapshot: Snapshot, now: datetime) -> None:
-        if decision.kind in (ActKind.CALL, ActKind.GIVE_UP):
-            save_call(self._record, self.row.id, snapshot.attempt, decision, diagnosis.summary, now)
-            self.ended = Exit.GAVE_UP if decision.kind is ActKind.GIVE_UP else Exit.NEEDS_PERSON
-        elif diagnosis.state is RunState.DEAD and (not self.acting or decision.kind is ActKind.NONE):
-            self.ended = Exit.FAILED
-        elif diagnosis.state is RunState.HUNG and not self.acting:
-            self.ended = Exit.HUNG
+    def _tell_decision(self, attempt: int, decision: Decision, now: datetime) -> None:
+        self.teller.decision(decision, now, acting=self.acting)
+        if decision.kind in (ActKind.CALL, ActKind.GIVE_UP) and self.diagnosis is not None:
+            save_call(self._record, self.row.id, attempt, decision, self.diagnosis.summary, now)
