@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.context import SETTINGS, age_text, print_json, site_of
+from orchestrator.cli.context import SETTINGS, age_text, print_json
+from orchestrator.cli.reaching import site_of
 from orchestrator.cli.tidying import size_text
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused

@@ -15,13 +15,10 @@ from orchestrator.cli.context import (
     counted,
     find_run,
     opened_record,
-    operator,
     print_json,
-    site_of,
     target_of,
-    with_login,
 )
-from orchestrator.cli.launching import push_progress
+from orchestrator.cli.reaching import operator, push_progress, site_of, with_login
 from orchestrator.cli.reporting import report
 from orchestrator.cli.secrets import check_secrets
 from orchestrator.cli.specifying import read_config

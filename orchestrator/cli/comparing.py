@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json, site_of
+from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json
+from orchestrator.cli.reaching import site_of
 from orchestrator.errors import BlindError, ConfigError, Exit, GuestRefused, NotFound
 from orchestrator.terminal import one_line
 

@@ -1,11 +1,10 @@
-"""What a verb needs to begin: the record, the inventory, the playbook, and the way to a container."""
+"""What a verb needs to begin: the options before it, the record, the inventory, the playbook, the run."""
 
 from __future__ import annotations
 
 import json
-import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,12 +20,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from orchestrator.connection import ShellOptions
     from orchestrator.inventory import Inventory, Target
-    from orchestrator.operate import Operator
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
-    from orchestrator.site import Site
 
 
 @dataclass
@@ -60,7 +56,6 @@ class Settings:
 
 
 SETTINGS = Settings()
-ACCEPT = "--accept-new-host-key"
 
 
 def load_inventory() -> Inventory:
@@ -95,36 +90,6 @@ def opened_record() -> Iterator[Record]:
         yield record
     finally:
         record.close()
-
-
-def resolve_target(
-    *,
-    host: str | None = None,
-    ct: int | None = None,
-    container: str | None = None,
-    known_hosts: Path | None = None,
-    **options: Any,  # noqa: ANN401  # the fields of inventory.Overrides
-) -> Target:
-    """Return the target that the options mean.
-
-    Raises:
-        ConfigError: Options contradict each other, or say too little.
-        NotFound: No such name in the inventory.
-    """
-    from orchestrator.inventory import resolve
-
-    return resolve(
-        load_inventory(),
-        host=host,
-        ct=ct,
-        container=container,
-        known_hosts=str(known_hosts) if known_hosts else None,
-        **_plain(options),
-    )
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: str(value) if isinstance(value, Path) else value for key, value in options.items()}
 
 
 def find_run(record: Record, name: str | None, host: str | None = None, ct: int | None = None) -> RunRow:
@@ -164,73 +129,6 @@ def target_of(row: RunRow) -> Target:
     from orchestrator.inventory import Target
 
     return Target.from_json(row.target)
-
-
-def site_of(row: RunRow, connect: ShellOptions | None = None) -> Site:
-    """Return the way to a run's container."""
-    return site_at(target_of(row), connect)
-
-
-def site_at(target: Target, connect: ShellOptions | None = None) -> Site:
-    """Return the way to a place; connects to nothing yet."""
-    from orchestrator.site import Site
-
-    return Site(target, connect or _known_options(target))
-
-
-def operator(site: Site, record: Record) -> Operator:
-    """Return who does what a person asks, at one site."""
-    from orchestrator.operate import Operator
-
-    return Operator(site, record, SETTINGS.clock)
-
-
-def connect_options(*, accept_new_host_key: bool) -> ShellOptions:
-    """Return how to connect; an unknown key's message quotes what to type to accept it."""
-    from orchestrator.connection import ShellOptions
-
-    typed = sys.argv[1:]
-    place = typed.index("--") if "--" in typed else len(typed)
-    typed.insert(place, ACCEPT)
-    return ShellOptions(accept_new_host_key=accept_new_host_key, accept_command=_quoted(typed))
-
-
-def _known_options(target: Target) -> ShellOptions:
-    """Return how verbs connect that take the place from record or inventory, and have no option for keys."""
-    from orchestrator.connection import ShellOptions
-
-    host = target.host
-    if host is None:
-        return ShellOptions()
-    words = ["inventory", "scan", "--host", host.address]
-    pairs = (("--user", host.user), ("--port", host.port), ("--identity", host.identity))
-    for option, value in (*pairs, ("--known-hosts", target.known_hosts)):
-        words += [option, str(value)] if value is not None else []
-    return ShellOptions(accept_command=_quoted([*words, ACCEPT]))
-
-
-def _quoted(words: Sequence[str]) -> str:
-    """Return the command as it is to be typed, the way this program was started."""
-    name = Path(sys.argv[0]).name
-    start = [sys.executable, "-m", "orchestrator"] if name == "__main__.py" else [name]
-    return f"`{shlex.join([*start, *words])}`"
-
-
-def with_login(target: Target) -> Target:
-    """Return the target with the login that is really used; OpenSSH by hand would take one's own name.
-
-    Raises:
-        ConfigError: The ssh config is not readable.
-    """
-    from dataclasses import replace
-
-    if target.host is None or target.host.user is not None:
-        return target
-    from orchestrator.connection import sshconfig
-
-    config = sshconfig.load()
-    user = config.base_ssh_config.lookup(target.host.address).get("user") or "root"
-    return replace(target, host=target.host.model_copy(update={"user": user}))
 
 
 def print_json(body: Mapping[str, Any], *, in_line: bool = False) -> None:

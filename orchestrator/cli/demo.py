@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.context import SETTINGS, site_at
-from orchestrator.cli.launching import push_progress
+from orchestrator.cli.context import SETTINGS
+from orchestrator.cli.reaching import push_progress, site_at
 from orchestrator.cli.watching import watch_rows
 from orchestrator.errors import Exit, OrchestratorError
 

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json, site_of
-from orchestrator.cli.launching import push_progress
+from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json
+from orchestrator.cli.reaching import push_progress, site_of
 from orchestrator.cli.tidying import size_text
 
 

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import (
-    SETTINGS,
-    connect_options,
-    counted,
-    load_inventory,
-    print_json,
-    resolve_target,
-    site_at,
-)
+from orchestrator.cli.context import SETTINGS, counted, load_inventory, print_json
+from orchestrator.cli.reaching import connect_options, resolve_target, site_at
 from orchestrator.errors import Exit, OrchestratorError
 
 if TYPE_CHECKING:

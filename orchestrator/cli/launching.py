@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import (
-    SETTINGS,
+from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json
+from orchestrator.cli.reaching import (
     connect_options,
-    load_playbook,
-    opened_record,
     operator,
-    print_json,
+    push_progress,
     resolve_target,
     site_at,
     with_login,
@@ -31,7 +29,6 @@ from orchestrator.launch import DEFAULT_RUN, RunSpec, start_request
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from orchestrator.connection.guest import Progress as Report
     from orchestrator.inventory import Target
     from orchestrator.record import Record
 
@@ -49,24 +46,6 @@ Examples:
 def register(app: typer.Typer) -> None:
     """Add this file's verbs."""
     app.command(help=LAUNCH_HELP, rich_help_panel="Act")(launch)
-
-
-@contextmanager
-def push_progress(what: str) -> Iterator[Report]:
-    """A bar for what is being sent; silent where standard error is no terminal."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    with Progress(
-        TextColumn(what),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        console=SETTINGS.err,
-        disable=not SETTINGS.err.is_terminal,
-        transient=True,
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def launch(

@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.act import Gates, closed_gates
-from orchestrator.cli.context import SETTINGS, site_of
+from orchestrator.cli.context import SETTINGS
+from orchestrator.cli.reaching import site_of
 from orchestrator.clock import timestamp
 from orchestrator.decide import decide
 from orchestrator.durations import format_duration

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import (
-    SETTINGS,
-    find_run,
-    opened_record,
-    site_of,
-    target_of,
-    with_login,
-)
+from orchestrator.cli.context import SETTINGS, find_run, opened_record, target_of
+from orchestrator.cli.reaching import site_of, with_login
 from orchestrator.errors import GuestRefused, NotFound, OrchestratorError
 from orchestrator.terminal import clean, plain
 from orchestrator.wire import unpack_bytes

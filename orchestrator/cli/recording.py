@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, find_run, opened_record, print_json, site_of
+from orchestrator.cli.context import SETTINGS, find_run, opened_record, print_json
+from orchestrator.cli.reaching import site_of
 from orchestrator.cli.tidying import size_text
 from orchestrator.errors import BlindError, ConfigError, GuestRefused
 from orchestrator.terminal import one_line

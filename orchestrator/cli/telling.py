@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import (
-    SETTINGS,
-    age_text,
-    find_run,
-    load_playbook,
-    opened_record,
-    print_json,
-    site_of,
-)
+from orchestrator.cli.context import SETTINGS, age_text, find_run, load_playbook, opened_record, print_json
+from orchestrator.cli.reaching import site_of
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused, NotFound
 from orchestrator.terminal import plain

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, confirm, counted, find_run, opened_record, print_json, site_of
+from orchestrator.cli.context import SETTINGS, confirm, counted, find_run, opened_record, print_json
+from orchestrator.cli.reaching import site_of
 from orchestrator.errors import RunAlive
 from orchestrator.terminal import plain
 

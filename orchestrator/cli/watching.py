@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import (
-    SETTINGS,
-    connect_options,
-    find_run,
-    load_playbook,
-    opened_record,
-    operator,
-    print_json,
-    resolve_target,
-    site_at,
-    site_of,
-)
+from orchestrator.cli.context import SETTINGS, find_run, load_playbook, opened_record, print_json
+from orchestrator.cli.reaching import connect_options, operator, resolve_target, site_at, site_of
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
 from orchestrator.terminal import clean

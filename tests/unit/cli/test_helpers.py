@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.cli import app, context, options, reading, specifying, tidying
+from orchestrator.cli import app, context, options, reaching, reading, specifying, tidying
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.inventory import Inventory, resolve
 from orchestrator.types.failure import RunState
@@ -95,23 +95,23 @@ def test_an_environment_is_read_from_names_and_files_and_never_from_the_command_
 
 def test_an_unknown_key_is_accepted_by_the_very_command_with_the_option_before_the_double_dash(monkeypatch):
     monkeypatch.setattr("sys.argv", ["/usr/bin/dflashctl", "launch", "--host", "h", "--", "sh", "-c", "a b"])
-    said = context.connect_options(accept_new_host_key=False).accept_command
+    said = reaching.connect_options(accept_new_host_key=False).accept_command
     assert said == "`dflashctl launch --host h --accept-new-host-key -- sh -c 'a b'`"
 
 
 def test_a_verb_of_the_record_names_the_one_that_accepts_keys(monkeypatch):
     monkeypatch.setattr("sys.argv", ["dflashctl", "status"])
     target = resolve(Inventory(), host="me@10.1.2.6:2222", ct=200, known_hosts="/k")
-    said = context._known_options(target).accept_command
+    said = reaching._known_options(target).accept_command
     where = "--host 10.1.2.6 --user me --port 2222 --known-hosts /k"
     assert said == f"`dflashctl inventory scan {where} --accept-new-host-key`"
-    assert context._known_options(resolve(Inventory(), host="local")).accept_command is None
+    assert reaching._known_options(resolve(Inventory(), host="local")).accept_command is None
 
 
 def test_a_login_that_nobody_named_is_root_and_one_that_was_named_stays(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for given, user in (("10.1.2.6", "root"), ("me@10.1.2.6", "me")):
-        found = context.with_login(resolve(Inventory(), host=given, ct=200))
+        found = reaching.with_login(resolve(Inventory(), host=given, ct=200))
         assert found.host is not None
         assert found.host.user == user
 
