@@ -5,6 +5,7 @@ A rule of a user says what a death was. It never makes a living run dead.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,11 @@ MAX_LINE_BYTES = 4096  # a rule looks at no more of a line
 CONFIDENCE = 0.9
 # The container's or the host's end is no matter of what the log says.
 _NOT_THE_LOGS = frozenset({FailureClass.CONTAINER_RESTARTED, FailureClass.HOST_REBOOTED})
+# Who pressed Ctrl-C does not want it back; a SIGTERM or a scheduler's notice may be nobody's wish.
+_BY_HAND = re.compile(r"KeyboardInterrupt|SIGINT|Ctrl-C|\bAborted!")
+# What `clean` takes out may stand within a rule's own text.
+_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_CONTROL = bytes({*range(9), *range(11, 32), 127})
 
 
 @dataclass
@@ -87,7 +93,7 @@ class CustomReader:
 
     def _block(self, block: bytes, at: int) -> None:
         """Read whole lines; a block that holds no rule's own text costs one search a rule."""
-        lowered = block.lower()
+        lowered = _bare(block).lower()
         rules = [
             rule for rule, literal in zip(self._rules, self._literals, strict=True) if literal in lowered
         ]
@@ -136,6 +142,8 @@ def apply_custom(diagnosis: Diagnosis, snapshot: Snapshot) -> Diagnosis:
     match = next(iter(snapshot.log.custom), None)
     if match is None or diagnosis.state is not RunState.DEAD or diagnosis.failure in _NOT_THE_LOGS:
         return diagnosis
+    if _is_by_hand(diagnosis, match):
+        return diagnosis
     step = snapshot.last_step
     at = f"died at step {step}" if step is not None else "died"
     line = shorten(match.evidence.text)
@@ -147,3 +155,19 @@ def apply_custom(diagnosis: Diagnosis, snapshot: Snapshot) -> Diagnosis:
         confidence=CONFIDENCE,
         fingerprint=f"{CUSTOM}{match.rule}",
     )
+
+
+def _is_by_hand(diagnosis: Diagnosis, match: CustomMatch) -> bool:
+    """Whether a person ended it, and the rule is not about that very line."""
+    if diagnosis.failure is not FailureClass.KILLED_BY_USER:
+        return False
+    shown = next(iter(diagnosis.evidence), None)
+    is_same = shown is not None and shown.source == "log" and shown.offset == match.evidence.offset
+    return not is_same and shown is not None and _BY_HAND.search(shown.text) is not None
+
+
+def _bare(block: bytes) -> bytes:
+    """Return the block without terminal sequences and control characters."""
+    if b"\x1b" in block:
+        block = b"".join(_ANSI.split(block))
+    return block.translate(None, _CONTROL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from orchestrator.classify.custom import MAX_LINE_BYTES as MAX_OWN_BYTES
 from orchestrator.classify.match import matching
 from orchestrator.classify.signature import Where
 from orchestrator.classify.text import MAX_TEXT, clean, split_rank
@@ -81,7 +82,8 @@ class LineReader:
 
     def _look(self, line: bytes) -> list[LineHit]:
         rank, body = split_rank(clean(line[:MAX_LINE_BYTES]))
-        rules = (*_own(body, self._custom), *_shipped(body)) if body else ()
+        _, head = split_rank(clean(line[:MAX_OWN_BYTES]))  # a watch holds no more against a user's rule
+        rules = (*_own(head, self._custom), *_shipped(body)) if body else ()
         if not rules:
             return []
         text = body.strip()[:MAX_TEXT]

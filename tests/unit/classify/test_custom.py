@@ -115,6 +115,26 @@ def test_what_the_run_went_on_from_is_not_why_it_died():
     assert again.evidence[0].offset == len(steps(1, 5) + LINE + steps(6, 9))
 
 
+@pytest.mark.parametrize("hidden", ["\x1b[31m", "\x1b[0m", "\x1b]8;;x\x07", "\x1bM", "\0"])
+def test_colours_within_a_rules_own_text_hide_nothing(hidden):
+    log = steps(1, 3) + LINE.replace("treErr", f"tre{hidden}Err") + "end\n"
+    assert look(log, book()).fingerprint == "custom:lustre_stall"
+
+
+@pytest.mark.parametrize("data", [{"exit": {"signal": 2}}, {"log": "KeyboardInterrupt\n"}])
+def test_a_run_that_a_person_ended_is_not_brought_back_by_a_rule(data):
+    log = steps(1, 3) + LINE + data.get("log", "")
+    found = look(log, book(), exit=data.get("exit", {"code": 1}))
+    assert found.failure is FailureClass.KILLED_BY_USER
+    assert act(found, book()) is ActKind.NONE
+
+
+@pytest.mark.parametrize("line", ["KeyboardInterrupt\n", "Received SIGTERM: preempted\n"])
+def test_a_rule_about_that_very_line_or_about_a_schedulers_end_holds(line):
+    text = BOOK.replace("LustreError: .*timed out", "KeyboardInterrupt|SIGTERM")
+    assert look(steps(1, 3) + line, book(text)).fingerprint == "custom:lustre_stall"
+
+
 def test_a_ranks_line_is_survived_by_that_rank_only():
     line = "[rank1]: " + LINE
     assert look(line + steps(1, 5, "[rank0]: "), book()).fingerprint == "custom:lustre_stall"

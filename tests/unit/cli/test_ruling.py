@@ -93,6 +93,13 @@ def test_lines_are_told_with_their_offsets_ranks_and_rules_and_what_they_come_to
     assert "custom:lustre_stall" not in say("test", "train.log")
 
 
+def test_what_a_watch_would_not_see_is_not_shown_as_a_match(say, tmp_path):
+    (tmp_path / "train.log").write_text("x" * 5000 + " LustreError: timed out\n")
+    body = json.loads(say("test", "train.log", "--playbook", "my.yaml", "--exit-status", "1", "--json"))
+    assert body["matched"] == 0
+    assert body["together"]["class"] == "unknown"
+
+
 def test_healthy_lines_match_nothing(say, tmp_path):
     (tmp_path / "train.log").write_text("step 1 | loss 2.5\nsaving, no errors so far\n" * 50)
     body = json.loads(say("test", "train.log", "--playbook", "my.yaml", "--json"))
