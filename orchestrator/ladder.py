@@ -64,7 +64,7 @@ def climb(ladder: tuple[Rung, ...], begin: int, allow: Mapping[str, Bounds], kno
         if refused:
             passed.append(f"rung {place + 1} is passed over: {'; '.join(refused)}")
             continue
-        changed = tuple((key, value) for key, value in changes if known.settings.get(key) != value)
+        changed = tuple((key, value) for key, value in changes if not _is(known.settings.get(key), value))
         env = tuple((name, value) for name, value in rung.env if name not in known.env_names)
         kept = [f"{name} is set already" for name, _ in rung.env if name in known.env_names]
         is_empty = not (rung.keys or rung.env or rung.remedies)  # a relaunch as is, on purpose
@@ -84,12 +84,14 @@ def _changes(
         return [], [f"{', '.join(rung.keys)}: a command of your own takes no settings"]
     changes, refused = list(rung.changes), []
     for key, factor in rung.scales:
-        value = _number(known.settings.get(key))
-        if value is None:
-            refused.append(f"{key}: its value is not known")
+        text = known.settings.get(key)
+        scaled = _scaled(text, factor)
+        if text is None or scaled is None:
+            refused.append(f"{key}: its value is not known" if text is None else f"{key}={text} is no number")
+        elif scaled == "0":
+            refused.append(f"{key}: nothing would be left of {text} times {factor:g}")
         else:
-            scaled = int(value * factor) if float(value).is_integer() else value * factor
-            changes.append((key, f"{scaled:g}" if isinstance(scaled, float) else str(scaled)))
+            changes.append((key, scaled))
     refused += [why for key, value in changes if (why := _outside(key, value, allow))]
     unknown = [key for key in rung.keys if key not in allow and key not in dict(changes)]
     refused += [_not_allowed(key) for key in unknown]
@@ -114,6 +116,23 @@ def _outside(key: str, value: str, allow: Mapping[str, Bounds]) -> str:
 
 def _not_allowed(key: str) -> str:
     return f"{key} may not be changed; `allow: {{{key}: {{}}}}` in the playbook would let it"
+
+
+def _scaled(text: str | None, factor: float) -> str | None:
+    """Return the value times the factor; what is written as a whole number stays one: 1.0 is none."""
+    value = _number(text)
+    if value is None:
+        return None
+    try:
+        return str(int(int(text or "") * factor))
+    except ValueError:
+        return f"{value * factor:.12g}"
+
+
+def _is(value: str | None, wanted: str) -> bool:
+    """Whether the setting has that value already, however a number is written."""
+    number = _number(value)
+    return value == wanted or (number is not None and number == _number(wanted))
 
 
 def _number(text: str | None) -> float | None:

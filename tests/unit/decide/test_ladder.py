@@ -104,6 +104,38 @@ def test_a_value_that_is_there_already_is_no_rung():
     assert (found.place, found.changes, found.passed) == (1, (), ("rung 1 is passed over: a is 2 already",))
 
 
+@pytest.mark.parametrize(("value", "wanted"), [("0.0001", "1e-4"), ("2.0", "2"), ("1e3", "1000")])
+def test_a_value_that_is_only_written_in_another_way_is_no_rung(value: str, wanted: str):
+    rung = Rung(why="The same number.", changes=(("a", wanted),))
+    assert climb((rung,), 0, {"a": Bounds()}, Facts(settings={"a": value})).place is None
+
+
+@pytest.mark.parametrize(
+    ("value", "factor", "want"),
+    [
+        ("1.0", 0.5, "0.5"),
+        ("2.0", 0.25, "0.5"),
+        ("1234567.0", 0.5, "617283.5"),
+        ("3", 0.5, "1"),
+        ("-4", 0.5, "-2"),
+    ],
+)
+def test_a_fraction_that_happens_to_be_whole_stays_a_fraction(value: str, factor: float, want: str):
+    rung = Rung(why="Less of it.", scales=(("optim.max_grad_norm", factor),))
+    known = Facts(settings={"optim.max_grad_norm": value})
+    found = climb((rung,), 0, {"optim.max_grad_norm": Bounds()}, known)
+    assert found.changes == (("optim.max_grad_norm", want),)
+
+
+def test_a_whole_number_is_never_scaled_to_nothing_and_a_word_not_at_all():
+    for value, said in (("1", "nothing would be left of 1 times 0.5"), ("auto", "=auto is no number")):
+        found = climb(
+            (HALF,), 0, {"loss.chunk_tokens": Bounds()}, Facts(settings={"loss.chunk_tokens": value})
+        )
+        assert found.place is None
+        assert said in found.passed[0]
+
+
 @pytest.mark.parametrize(
     ("value", "bounds", "allowed"),
     [
