@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
 from orchestrator.errors import ConfigError
+from orchestrator.ladder import facts
 from orchestrator.observe import RunTracker
 from orchestrator.replay.alone import decision_json
 from orchestrator.replay.timeline import Moment, moments
@@ -113,8 +114,9 @@ class _Player:
         )
         if diagnosis.state not in _DECIDED:
             return
-        history = History(attempts=tuple(self._past))
-        decision = decide(diagnosis, self._playbook, history, snapshot, moment.at, 0.0)
+        history, view = History(attempts=tuple(self._past)), self._tracker.view
+        known = facts(self._tracker.spec, view.environment if view is not None else None)
+        decision = decide(diagnosis, self._playbook, history, snapshot, moment.at, 0.0, known)
         if diagnosis.state is not RunState.HUNG:
             self._remember(diagnosis, snapshot, moment.at)
         yield _told_decision(decision, snapshot, moment.at)

@@ -100,6 +100,26 @@ def test_a_crash_its_relaunch_and_the_end_are_told_in_order(tmp_path):
     assert [each.at for each in told] == sorted(each.at for each in told)
 
 
+def test_a_ladder_goes_on_from_what_the_recorded_attempt_used(tmp_path):
+    """As in a watch: a variable that is set is no rung, and a value is scaled from the one that was used."""
+    spec = {"schema": 1, "attempt": 1, "kind": "trainer", "env_names": ["PYTORCH_CUDA_ALLOC_CONF"]}
+    oom = 'Traceback (most recent call last):\n  File "/srv/t.py", line 3, in step\n    f(x)\n'
+    oom += "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    config = {"config": {"loss": {"chunk_tokens": 4096}}}
+    folder = Folder(tmp_path / "r")
+    folder.attempt(
+        1,
+        begin=0,
+        log="step 1 loss 2.5\n" + oom,
+        heartbeat=beat(50, 40),
+        exit=ended(60, 1),
+        run=spec,
+        environment=config,
+    )
+    (decision,) = [each for each in folder.told() if each.kind == "decision"]
+    assert decision.detail["changes"] == [{"set": "loss.chunk_tokens", "value": "2048"}]
+
+
 def test_the_budget_of_a_run_is_spent_over_its_attempts(tmp_path):
     folder = Folder(tmp_path / "r")
     for number in range(1, 5):
