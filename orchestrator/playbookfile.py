@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from orchestrator.durations import ALLOWED, parse_duration
+from orchestrator.masking import Masker, secret_values
 from orchestrator.pattern import Pattern
 from orchestrator.types.failure import FailureClass
 
@@ -84,6 +85,11 @@ class RungModel(_Model):
             raise ValueError(f'"{min(both)}" is both set and scaled')
         if off := self.env.keys() & _NO_COMPILE:
             raise ValueError(f'"{min(off)}" switches compiling off, which is the dense out-of-memory')
+        masker = Masker()
+        for name, value in (*self.set.items(), *self.env.items()):
+            told = f"{name}={value}"
+            if masker.text(told) != told or (name in self.env and secret_values({name: value})):
+                raise ValueError(f'"{name}" would be a secret that every record shows; give it by --env')
         return self
 
 

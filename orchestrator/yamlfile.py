@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import ConfigError
+from orchestrator.masking import Masker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -130,8 +131,8 @@ def validate(
 
 
 def show(value: object, limit: int = 80) -> str:
-    """Return a value as it may stand in a message: JSON, on one line, not too long."""
-    text = json.dumps(value, ensure_ascii=True, default=str)
+    """Return a value as it may stand in a message: JSON, on one line, not too long, no secret in it."""
+    text = Masker().text(json.dumps(value, ensure_ascii=True, default=str))
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 
 

@@ -153,6 +153,29 @@ def test_a_ladder_changes_single_values_under_real_names():
     assert '"a b" is no key' in own(ladder + '      - {why: Half of it all., set: {"a b": 1}}\n')
 
 
+TOKEN = "hf_" + "AbCdEfGhIj" * 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [f"env: {{SOME: {TOKEN}}}", "env: {WANDB_API_KEY: some-words-1}", f"set: {{a.b: {TOKEN}}}",
+     "set: {a.url: 'https://me:pa55word@example.org/x'}"],
+)  # fmt: skip
+def test_a_ladder_holds_no_secret_and_the_message_does_not_show_it(change: str):
+    said = own(LADDER.format(change))
+    assert "would be a secret" in said
+    assert not any(secret in said for secret in (TOKEN, "some-words-1", "pa55word"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["env: {TOKENIZERS_PARALLELISM: 'false'}", "env: {HF_TOKEN_FILE: x}", "set: {data.max_tokens: 4096}"],
+)
+def test_a_change_that_is_no_secret_is_none(change: str):
+    key = change.partition("{")[2].partition(":")[0]
+    parse(f"extends: default\n{LADDER.format(change)}allow: {{{key}: {{}}}}\n", "mine.yaml")
+
+
 def test_a_file_that_is_not_there_is_said(tmp_path: Path):
     with pytest.raises(PlaybookError, match=r"none\.yaml: cannot be read: No such file"):
         load(tmp_path / "none.yaml")
