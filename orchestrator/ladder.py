@@ -92,13 +92,13 @@ def _changes(
             refused.append(f"{key}: nothing would be left of {text} times {factor:g}")
         else:
             changes.append((key, scaled))
-    refused += [why for key, value in changes if (why := _outside(key, value, allow))]
+    refused += [why for key, value in changes if (why := outside(key, value, allow))]
     unknown = [key for key in rung.keys if key not in allow and key not in dict(changes)]
     refused += [_not_allowed(key) for key in unknown]
     return changes, refused
 
 
-def _outside(key: str, value: str, allow: Mapping[str, Bounds]) -> str:
+def outside(key: str, value: str, allow: Mapping[str, Bounds]) -> str:
     """Return why the run's owner does not allow it; empty if it is allowed."""
     bounds = allow.get(key)
     if bounds is None:

@@ -15,6 +15,7 @@ from orchestrator.cli.context import (
     opened_record,
     print_json,
 )
+from orchestrator.cli.idle import idle, idle_parts
 from orchestrator.durations import format_duration
 from orchestrator.errors import NotFound
 from orchestrator.terminal import plain
@@ -27,7 +28,10 @@ app = typer.Typer(
     help="What is done about each failure: show it, check a file, explain a run.", no_args_is_help=True
 )
 
-ClassName = Annotated[str | None, typer.Argument(help="A failure class, such as oom_cuda; default all.")]
+ClassName = Annotated[
+    str | None,
+    typer.Argument(help="A failure class, such as oom_cuda, or a rule of your own; default all."),
+]
 
 
 @app.command()
@@ -41,9 +45,7 @@ def show(failure: ClassName = None, playbook: options.Playbook = None, as_json: 
         dflashctl playbook show --playbook my.yaml --json
     """
     book = load_playbook(playbook)
-    rules = (
-        [book.rule(_class(failure))] if failure is not None else [*_own(book), *map(book.rule, FailureClass)]
-    )
+    rules = [_rule(failure, book)] if failure is not None else [*_own(book), *map(book.rule, FailureClass)]
     if as_json:
         print_json({**_globals(book), "rules": [rule_json(rule) for rule in rules]})
         return
@@ -83,9 +85,10 @@ def check(
 
     book, base = load_playbook(file), load(shipped())
     differ = sorted(each.value for each in FailureClass if book.rules[each] != base.rules[each])
-    notes = idle_rungs(book)
+    notes = idle_parts(book)
     if as_json:
-        print_json({"file": str(file), "differs_in": differ, "notes": notes})
+        names = [each.name for each in book.custom]
+        print_json({"file": str(file), "differs_in": differ, "custom": names, "notes": notes})
         return
     own = (
         f"; other than the shipped one in {', '.join(differ)}"
@@ -93,6 +96,9 @@ def check(
         else "; its rules are the shipped ones"
     )
     SETTINGS.out.print(f"{file}: right{own}", markup=False)
+    if book.custom:
+        named = ", ".join(each.name for each in book.custom)
+        SETTINGS.out.print(f"  rules of its own, the first that matches decides: {named}", markup=False)
     for note in notes:
         SETTINGS.out.print(f"  note: {note}", markup=False)
 
@@ -132,6 +138,12 @@ def explain(
 def _own(book: Playbook) -> list[Rule]:
     """The rules of the user's own, which come before those of the classes."""
     return [each.rule for each in book.custom]
+
+
+def _rule(name: str, book: Playbook) -> Rule:
+    """Return the rule of the user's own of that name, with or without its prefix, or that of a class."""
+    own = next((rule for rule in _own(book) if name in (rule.key, rule.name)), None)
+    return own if own is not None else book.rule(_class(name))
 
 
 def _class(name: str) -> FailureClass:
@@ -197,7 +209,7 @@ def rule_json(rule: Rule) -> dict[str, Any]:
 
 def rule_lines(rule: Rule, book: Playbook) -> list[str]:
     """Return a rule for people, a line each."""
-    lines = [f"{rule.failure.value}: {rule.act.value}. {rule.why}"]
+    lines = [f"{rule.key}: {rule.act.value}. {rule.why}"]
     if rule.attempts:
         times = "once" if rule.attempts == 1 else f"{rule.attempts} times"
         lines.append(f"  {times} without an advancing checkpoint, then {rule.then.value}")
@@ -211,17 +223,4 @@ def rule_lines(rule: Rule, book: Playbook) -> list[str]:
         parts = [f"{k}={v}" for k, v in (*rung.changes, *rung.env)]
         parts += [f"{key} x {factor:g}" for key, factor in rung.scales] + [r.value for r in rung.remedies]
         lines.append(f"  rung {number}: {', '.join(parts) or 'as it was'}. {rung.why}")
-    return lines + [
-        f"  note: {note}" for note in idle_rungs(book) if note.startswith(f"{rule.failure.value}:")
-    ]
-
-
-def idle_rungs(book: Playbook) -> list[str]:
-    """Return which rungs can never be taken, as `allow` does not name what they change."""
-    return [
-        f"{rule.key}: rung {number} changes {key}, which `allow` does not name; it is passed over"
-        for rule in (*_own(book), *book.rules.values())
-        for number, rung in enumerate(rule.ladder, 1)
-        for key in rung.keys
-        if key not in book.allow
-    ]
+    return lines + [f"  note: {note}" for note in idle(rule, book)]

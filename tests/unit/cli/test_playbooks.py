@@ -83,3 +83,28 @@ def test_rules_of_the_users_own_are_shown_before_the_classes(capsys, tmp_path: P
     path.write_text(f"extends: default\ncustom: [{own}]\n")
     first = json.loads(answer(capsys, "show", "--playbook", str(path), "--json"))["rules"][0]
     assert (first["name"], first["act"]) == ("licence", "call")
+
+
+def test_a_rule_of_ones_own_is_shown_by_its_name_and_told_of_a_checked_file(capsys, tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    own = "{name: licence, regex: licence server is away, act: call, why: A person asks for a licence.}"
+    path.write_text(f"extends: default\ncustom: [{own}]\n")
+    for name in ("licence", "custom:licence"):
+        text = answer(capsys, "show", name, "--playbook", str(path))
+        assert text.startswith("custom:licence: call. A person asks for a licence.")
+    assert "rules of its own, the first that matches decides: licence" in answer(capsys, "check", str(path))
+    assert json.loads(answer(capsys, "check", str(path), "--json"))["custom"] == ["licence"]
+
+
+def test_a_rung_outside_its_bounds_and_attempts_past_the_ladder_are_told(capsys, tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    rungs = ", ".join(f"{{why: Fewer rows at once., set: {{data.batch_rows: {rows}}}}}" for rows in (4, 1))
+    rule = f"{{act: relaunch_with, attempts: 5, why: Less may fit on the card., ladder: [{rungs}]}}"
+    path.write_text(
+        f"extends: default\nallow: {{data.batch_rows: {{minimum: 2}}}}\nrules: {{oom_cuda: {rule}}}\n"
+    )
+    notes = json.loads(answer(capsys, "check", str(path), "--json"))["notes"]
+    wrong = "data.batch_rows=1 is outside what the playbook allows, at least 2"
+    assert f"oom_cuda: rung 2: {wrong}; it is passed over" in notes
+    assert "oom_cuda: the ladder has 2 rungs, so of 5 attempts no more come" in notes
+    assert not any(note.startswith("oom_cuda: rung 1") for note in notes)
