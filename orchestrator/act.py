@@ -211,11 +211,14 @@ class Actor:
         by: str,
         reason: str,
         grace_s: float,
+        unless_moved: Mapping[str, object] | None = None,
     ) -> Message:
         """End every process of the run and return the guest's `stopped` message; idempotent.
 
+        `unless_moved` is how it was seen to stand still: the guest leaves alone what goes on again.
+
         Raises:
-            GuestRefused: Something could not be ended.
+            GuestRefused: Something could not be ended, or it moved.
             BlindError: The connection broke; stop again.
         """
         action: int | None = None
@@ -231,6 +234,8 @@ class Actor:
         }
         if by == "watch":
             request["only_attempt"] = attempt  # never the next one, which somebody may have just started
+        if unless_moved is not None:
+            request["unless_moved"] = dict(unless_moved)
         try:
             answer = client.call("stop", request, timeout_s=grace_s + 60.0)
         except (GuestRefused, BlindError) as error:

@@ -62,7 +62,7 @@ def argv(
         )
     words = ["env", "-C", spec.trainer_dir, "LC_ALL=C.UTF-8", "PYTHONUNBUFFERED=1"]
     if spec.gpus is not None:
-        words.append(f"CUDA_VISIBLE_DEVICES={','.join(map(str, spec.gpus))}")
+        words += ["CUDA_DEVICE_ORDER=PCI_BUS_ID", f"CUDA_VISIBLE_DEVICES={','.join(map(str, spec.gpus))}"]
     if spec.checkpoint_dir is not None:
         words.append(f"DFLASHCTL_CHECKPOINT_DIR={spec.checkpoint_dir}")
     words += ["timeout", "-k", str(KILL_AFTER_S), str(limit_s)]

@@ -16,6 +16,8 @@ SCHEMA = 1
 MAX_LINE_BYTES = 1 << 20
 # A log chunk in base64 with its envelope must stay below MAX_LINE_BYTES.
 MAX_CHUNK_BYTES = 512 * 1024
+# `error` of an exit.json that a stop wrote in the place of a supervisor that could not.
+SUPERVISOR_GONE = "supervisor gone"
 
 Message = dict[str, Any]
 

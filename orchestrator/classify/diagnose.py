@@ -112,7 +112,20 @@ def _finished(snapshot: Snapshot) -> Diagnosis:
     at = f" at step {step}" if step is not None else ""
     beat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
     guarded = f"; {beat.guarded}" if beat is not None and beat.guarded else ""
-    return _plain(_S.FINISHED, _F.COMPLETED, f"finished{at}{guarded}")
+    return _plain(_S.FINISHED, _F.COMPLETED, f"finished{at}{guarded}{_ended_with_it(snapshot)}")
+
+
+def _ended_with_it(snapshot: Snapshot) -> str:
+    """Say what a command left running: a trainer that it put into the background did not finish."""
+    pids = snapshot.exit.value.leftover if isinstance(snapshot.exit, Present) else ()
+    if not pids or snapshot.kind != "command" or isinstance(snapshot.result, Present):
+        return ""
+    what, named = "process" if len(pids) == 1 else "processes", ", ".join(map(str, pids[:8]))
+    was = "was" if len(pids) == 1 else "were"
+    return (
+        f"; {len(pids)} {what} that it left running (pid {named}) {was} ended with it: if that was "
+        "the trainer, launch it in the foreground"
+    )
 
 
 def _stopped_by_watch(snapshot: Snapshot, cause: Cause) -> Cause:
@@ -165,15 +178,16 @@ def _guard_evidence(heartbeat: Reading[Heartbeat]) -> tuple[Evidence, ...]:
 
 def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
     if isinstance(snapshot.exit, Present):
-        count = len(liveness.pids)
         if not liveness.supervisor:
-            text = f"its main process ended, but {count} of its processes are still there; they hold the run"
-            return _plain(_S.UNSUPERVISED, None, text, confidence=0.9)
+            return _left_behind(snapshot, liveness)
         return _plain(
             _S.HEALTHY, None, "the trainer has ended; its last processes are being ended", confidence=0.5
         )
     if not liveness.supervisor:
-        return _plain(
+        # What it waits for does not come sooner for want of a supervisor.
+        beat = snapshot.heartbeat
+        hang = find_hang(snapshot, beat.value, limits) if isinstance(beat, Present) else None
+        return hang or _plain(
             _S.UNSUPERVISED,
             None,
             "the trainer is alive, its supervisor is gone; nobody will write how it ends",
@@ -181,6 +195,20 @@ def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
     if not isinstance(snapshot.heartbeat, Present):
         return _without_heartbeat(snapshot)
     return find_hang(snapshot, snapshot.heartbeat.value, limits) or _healthy(snapshot.heartbeat.value)
+
+
+def _left_behind(snapshot: Snapshot, liveness: Liveness) -> Diagnosis:
+    """Its main process ended, but not all of it is gone: how it ended is told, and nothing is concluded."""
+    pids = liveness.pids
+    who = f"its pid{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids[:8]))}" if pids else "somebody"
+    held = (
+        f"{who} still {'live and hold' if len(pids) > 1 else 'lives and holds' if pids else 'holds'} the run"
+    )
+    ended = _gone(snapshot)
+    hint = "`dflashctl stop` ends what can be ended, a restart of the container the rest"
+    return replace(
+        ended, state=_S.UNSUPERVISED, summary=f"{ended.summary}; but {held}; {hint}", confidence=0.9
+    )
 
 
 def _without_heartbeat(snapshot: Snapshot) -> Diagnosis:

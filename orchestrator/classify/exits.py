@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.classify.text import MAX_TEXT, normalize
 from orchestrator.types.failure import Evidence, FailureClass, Role
 from orchestrator.types.seen import ExitRecord, Present
+from orchestrator.wire import SUPERVISOR_GONE
 
 if TYPE_CHECKING:
     from orchestrator.types.snapshot import LogReading, Snapshot
@@ -59,7 +60,10 @@ def from_exit(snapshot: Snapshot) -> Cause:
     """Return the cause as the exit record tells it, or why there is none: all gone, and nobody said how."""
     if isinstance(snapshot.exit, Present):
         return from_record(snapshot.exit.value, snapshot.log)
-    text = "no exit record: the supervisor and every process of the run are gone"
+    return _vanished("no exit record: the supervisor and every process of the run are gone")
+
+
+def _vanished(text: str) -> Cause:
     root = Evidence(source="exit.json", text=text, signature="vanished")
     return Cause(failure=_F.SIGNAL_EXIT, root=root, words=f"vanished: {text}", confidence=0.5)
 
@@ -72,6 +76,8 @@ def from_record(record: ExitRecord, log: LogReading) -> Cause:
         root = Evidence(source="exit.json", text=f"ended by {signal}", signature=signal.lower())
         failure = _F.KILLED_BY_USER if signal == "SIGINT" else _F.SIGNAL_EXIT
         return Cause(failure=failure, root=root, words=words, confidence=0.8)
+    if record.error == SUPERVISOR_GONE:
+        return _vanished("no exit record of its supervisor, which was gone before it")
     if record.error is not None:
         root = Evidence(source="exit.json", text=record.error[:MAX_TEXT], signature="start_error")
         return Cause(

@@ -48,6 +48,7 @@ class AttemptFeed:
         self._exit: dict[str, Any] | None = None
         self._exit_stamp: files.Stamp | None = None
         self._log_path = self.dir / "log"
+        self._is_anew = False  # the next piece is of a log that was emptied
         self._log = MaskedFile(self._log_path, masks.current)
         self._metrics = self.dir / "metrics.jsonl"
 
@@ -93,11 +94,13 @@ class AttemptFeed:
         if size == self.log_offset:
             return
         if size < self.log_offset and size > 0:  # somebody emptied it; what is there now is new
-            self.log_offset = 0
+            self.log_offset, self._is_anew = 0, True
         piece = self._log.piece(self.log_offset, LOG_PIECE_BYTES, is_final=self.is_final or self.has_ended)
         if piece:
             offset, self.log_offset = self.log_offset, self.log_offset + len(piece)
-            yield "log", self._fields({"offset": offset, "data": wire.pack_bytes(piece)})
+            fields = {"offset": offset, "data": wire.pack_bytes(piece)}
+            yield "log", self._fields({**fields, "anew": True} if self._is_anew else fields)
+            self._is_anew = False
 
     def _metrics_piece(self) -> Iterator[Line]:
         size = files.size_of(self._metrics)

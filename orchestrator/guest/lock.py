@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from orchestrator.guest import clock
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 TAKE_LIMIT_S = 2.0
@@ -48,6 +50,22 @@ def take(path: Path, limit_s: float = TAKE_LIMIT_S) -> int | None:
         if clock.ticking() >= deadline:
             return None
         clock.wait(0.02)
+
+
+@contextlib.contextmanager
+def turn(folder: Path, limit_s: float = TAKE_LIMIT_S) -> Iterator[None]:
+    """Let one at a time look at a folder's files and replace them; who waits too long goes on anyway."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        deadline = clock.ticking() + limit_s
+        while clock.ticking() < deadline:
+            with contextlib.suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            clock.wait(0.01)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _is_still(fd: int, path: Path) -> bool:

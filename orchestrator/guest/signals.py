@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING
 
 from orchestrator import wire
-from orchestrator.guest import clock, files, processes
+from orchestrator.guest import clock, files, lock, processes
 
 if TYPE_CHECKING:
     from orchestrator.guest.paths import RunDir
@@ -53,7 +53,8 @@ def stop_by_hand(run: RunDir, number: int) -> None:
         return
     content = {"schema": wire.SCHEMA, "by": "user", "reason": "Ctrl-C in the session", "attempt": number}
     try:
-        files.write_json(run.stop, {**content, "at": clock.now()})
+        with lock.turn(run.path):
+            files.write_json(run.stop, {**content, "at": clock.now()})
     except OSError:
         return  # without the intent on disk the end would look like a crash
     processes.send_signal([trainer], signal.SIGTERM)

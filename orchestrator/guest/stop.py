@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator import wire
-from orchestrator.guest import asked, clock, exits, files, liveness, lock, paths, processes
+from orchestrator.guest import asked, clock, exits, files, liveness, lock, paths, processes, standstill
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         link.tell("stopping", {"pids": [], "grace_s": grace_s})
         link.tell("stopped", {"already": True, "terminated": [], "killed": []})
         return
+    standstill.check(place, request)
     _write_intent(place, request)
     before = liveness.look(place, place.attempts())
     link.tell("stopping", {"pids": list(before.pids), "grace_s": grace_s})
@@ -133,21 +134,22 @@ def _write_intent(place: paths.RunDir, request: wire.Message) -> None:
     by = request.get("by")
     if by not in ("user", "watch"):
         raise Refusal("bad_request", f'by: {by!r} must be "user" or "watch"')
-    attempts = place.attempts()
-    before = files.read_json(place.stop) or {}
-    if by == "watch" and before.get("by") == "user" and [before.get("attempt")] == attempts[-1:]:
-        return  # its user stopped it first, and that word must not be lost
-    content = {
-        "schema": wire.SCHEMA,
-        "by": by,
-        "reason": str(request.get("reason") or ""),
-        "attempt": attempts[-1] if attempts else None,
-        "at": clock.now(),
-    }
-    files.write_json(place.stop, content)
+    with lock.turn(place.path):
+        attempts = place.attempts()
+        before = files.read_json(place.stop) or {}
+        if by == "watch" and before.get("by") == "user" and [before.get("attempt")] == attempts[-1:]:
+            return  # its user stopped it first, and that word must not be lost
+        content = {
+            "schema": wire.SCHEMA,
+            "by": by,
+            "reason": str(request.get("reason") or ""),
+            "attempt": attempts[-1] if attempts else None,
+            "at": clock.now(),
+        }
+        files.write_json(place.stop, content)
 
 
 def _close(place: paths.RunDir, number: int) -> None:
     """If the supervisor could not, say here that the attempt ended."""
     if not (place.attempt(number) / exits.NAME).exists():
-        exits.write(place.attempt(number), exits.fields(number, error="supervisor gone"))
+        exits.write(place.attempt(number), exits.fields(number, error=wire.SUPERVISOR_GONE))

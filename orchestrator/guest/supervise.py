@@ -109,6 +109,8 @@ class Supervisor:
         }
         if spec.get("gpus") is not None:
             ours["CUDA_VISIBLE_DEVICES"] = ",".join(str(index) for index in spec["gpus"])
+            # As NVML counts, by which a start waits for its GPUs; CUDA's own order is the fastest first.
+            ours["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         theirs = files.read_json(self.run.path / "env") or {}
         # The mark is ours whatever the env file says: without it the run's processes could not be found.
         return {**base, **ours, **theirs, processes.MARK: ours[processes.MARK]}

@@ -5,6 +5,7 @@ from orchestrator.observe.host import container_state
 from orchestrator.observe.hoststream import HostMute, HostReady, HostSaid, KernelSource, KernelStream
 from orchestrator.observe.look import is_alive, look
 from orchestrator.observe.onlookers import Onlooker
+from orchestrator.observe.standstill import standstill
 from orchestrator.observe.stream import (
     ContainerSeen,
     ContainerStream,
@@ -38,4 +39,5 @@ __all__ = [
     "gpu_holders",
     "is_alive",
     "look",
+    "standstill",
 ]

@@ -51,6 +51,11 @@ class AttemptView:
             self._reading = (self.log_offset, reading)
         return self._reading[1]
 
+    def log_begins_anew(self, custom: CustomReader) -> None:
+        """Somebody emptied the log: what it shows is what is in it now."""
+        self.log_offset, self._reading = 0, None
+        self.scanner, self.custom = LogScanner(), custom
+
     def beat(self, fresh: Heartbeat, now: datetime) -> None:
         """A heartbeat came: note whether step or phase moved, and how long a phase took that ended."""
         before = self.heartbeat.value if isinstance(self.heartbeat, Present) else None

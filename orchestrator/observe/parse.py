@@ -110,7 +110,13 @@ def exit_record(value: Mapping[str, Any]) -> ExitRecord:
         duration_s=float(value["duration_s"]),
         error=_text(value, "error"),
         oom_kills=_count(value, "oom_kills"),
+        leftover=_pids(value.get("leftover")),
     )
+
+
+def _pids(value: Any) -> tuple[int, ...]:  # noqa: ANN401
+    """Return process ids; what is none says nothing, and takes nothing from the rest."""
+    return tuple(pid for pid in value if isinstance(pid, int)) if isinstance(value, list) else ()
 
 
 def last_words(value: Mapping[str, Any]) -> LastWords:
@@ -134,6 +140,15 @@ def liveness(value: Mapping[str, Any]) -> Liveness:
         supervisor=bool(value["supervisor"]),
         session=value["session"] is not False,  # null: tmux could not be asked, which proves nothing
     )
+
+
+def removal(alive: Any, newest: int | None) -> str:  # noqa: ANN401
+    """Return what to say of a run whose directory was removed; `newest`: of another one, begun after it."""
+    if newest is not None:
+        return "its directory was removed, and another run of this name began there; watch that one anew"
+    pids = alive.get("pids") if isinstance(alive, dict) else None
+    living = f", while processes of it live (pid {', '.join(map(str, pids[:8]))})" if pids else ""
+    return f"its directory was removed in the container{living}, and with it what says how it ends"
 
 
 def gpus(message: Mapping[str, Any]) -> Reading[tuple[Gpu, ...]]:

@@ -42,6 +42,7 @@ class Sighting:
     of: int | None = None  # the attempt that the log or metrics are of
     log: bytes = b""
     log_offset: int = 0
+    is_log_anew: bool = False  # somebody emptied the log: what was told of it before is no part of it
     metrics: tuple[dict[str, Any], ...] = ()
     predictions: tuple[Evidence, ...] = ()
     heartbeat: bool = False
@@ -72,6 +73,8 @@ class RunTracker:
         self.looked_at: datetime | None = None
         self.is_synced = False  # everything up to the present has come since the stream was opened
         self.clock_skew_s: float = 0.0
+        self._is_new_stream = False  # no `run` line came since it was opened
+        self._is_removed = False
 
     @property
     def median_step_s(self) -> float | None:
@@ -104,6 +107,7 @@ class RunTracker:
             self.clock_skew_s = float(message["now"]) - now.timestamp()
             self.container_identity = (message.get("boot_id"), message.get("pid1_start_ticks"))
             self.host_up_s = message.get("uptime_s")
+            self._is_new_stream = True
         elif kind == "gpu":
             self.gpus = parse.gpus(message)
             if isinstance(self.gpus, Present):
@@ -144,11 +148,16 @@ class RunTracker:
         return view
 
     def _apply_run(self, message: Message, now: datetime) -> Sighting:
-        self.spec = message.get("spec") or self.spec
+        is_first, self._is_new_stream = self._is_new_stream, False
         newest = message.get("attempt")
+        if self._is_of_another(newest, is_first=is_first):
+            self._note_removal(message, newest)
+            return Sighting()
+        self.spec = message.get("spec") or self.spec
         fresh = newest is not None and self._begin(int(newest), now)
         if self.view is None or newest != self.view.number:
             return Sighting()  # it is of the past: what is told already is newer
+        self._is_removed = False
         if message.get("alive") is not None:
             self.liveness = parse.reading(message["alive"], parse.liveness, "the run's liveness")
             self.is_synced = True
@@ -157,6 +166,17 @@ class RunTracker:
         if message.get("attempt_info"):
             self.view.info = message["attempt_info"]
         return Sighting(attempt=newest if fresh else None)
+
+    def _is_of_another(self, newest: int | None, *, is_first: bool) -> bool:
+        """Whether the attempt that is watched was removed; attempts only come, so fewer of them show it."""
+        if self.view is None or (newest is not None and newest >= self.view.number):
+            return False
+        return newest is None or is_first or self._is_removed
+
+    def _note_removal(self, message: Message, newest: int | None) -> None:
+        """An attempt that was there and is not: with the run's directory went what proves how it is."""
+        self._is_removed = self.is_synced = True
+        self.liveness = Blind(parse.removal(message.get("alive"), newest))
 
     def _apply_attempt(self, view: AttemptView, message: Message, now: datetime) -> Sighting:
         kind, value = message["type"], message.get("value")
@@ -182,6 +202,9 @@ class RunTracker:
 
     def _apply_log(self, view: AttemptView, message: Message, now: datetime) -> Sighting:
         data, offset = unpack_bytes(message["data"]), int(message["offset"])
+        is_anew = message.get("anew") is True
+        if is_anew:
+            view.log_begins_anew(CustomReader(self.custom))
         # After a reconnect the guest begins where we asked; what overlaps was seen already.
         seen = view.log_offset - offset
         if seen > 0:
@@ -192,7 +215,9 @@ class RunTracker:
         view.custom.feed(data, offset)
         view.log_offset = offset + len(data)
         view.log_grew_at = now
-        return Sighting(of=view.number, log=data, log_offset=offset, predictions=predictions)
+        return Sighting(
+            of=view.number, log=data, log_offset=offset, is_log_anew=is_anew, predictions=predictions
+        )
 
     def _apply_heartbeat(self, view: AttemptView, value: object, now: datetime) -> Sighting:
         fresh = parse.reading(value, parse.heartbeat, "heartbeat.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from orchestrator.record import samples, thinning
@@ -30,6 +30,7 @@ class Batch:
     metrics: dict[Place, list[dict[str, Any]]] = field(default_factory=dict)
     gpus: dict[Place, tuple[tuple[Gpu, ...], datetime]] = field(default_factory=dict)
     cursors: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    anew: set[Place] = field(default_factory=set)  # whose log was emptied
 
     def __bool__(self) -> bool:
         return bool(self.metrics or self.gpus or self.cursors)
@@ -44,6 +45,11 @@ class Batch:
         """Move a cursor forward."""
         log, metrics = self.cursors.get(place, (0, 0))
         self.cursors[place] = (max(log, log_offset), max(metrics, metrics_offset))
+
+    def begin_log_anew(self, place: Place) -> None:
+        """Take the log's cursor back to the beginning."""
+        self.anew.add(place)
+        self.cursors[place] = (0, self.cursors.get(place, (0, 0))[1])
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,9 @@ class BatchWriter:
             session.execute(insert(MetricSample).on_conflict_do_nothing(), new)
         for (run_id, attempt), (gpus, at) in batch.gpus.items():
             samples.add_gpus(session, run_id, attempt, gpus, at)
+        for run_id, attempt in batch.anew:
+            emptied = update(CursorEntry).where(CursorEntry.run_id == run_id, CursorEntry.attempt == attempt)
+            session.execute(emptied.values(log_offset=0))
         self._move(session, batch.cursors)
         return learned
 

@@ -130,6 +130,7 @@ class ExitRecord:
     duration_s: float
     error: str | None = None
     oom_kills: int | None = None  # of the container's processes, by the kernel, during the attempt
+    leftover: tuple[int, ...] = ()  # processes that outlived its main one, and were ended
 
     @property
     def is_success(self) -> bool:

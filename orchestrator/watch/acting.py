@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from orchestrator.act import Closed, Gates, closed_gates
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
 from orchestrator.launch import RunSpec, spec_from_document
-from orchestrator.observe import NOT_LOOKED
+from orchestrator.observe import NOT_LOOKED, standstill
 from orchestrator.types.decision import ActKind, Decision
 from orchestrator.types.failure import RunState
 from orchestrator.watch.ending import save_call
@@ -84,13 +84,14 @@ class Acts:
                 self._name_holders(run, snapshot.attempt, closed)
             self._call_if_overdue(run, "; ".join(item.why for item in closed))
         elif run.diagnosis.state is RunState.HUNG:
+            seen = standstill(run.tracker.view) if run.tracker.view is not None else {}
             if run.patience.tries == 0:
                 run.teller.emit("act", now, f"stopping attempt {snapshot.attempt}, which hangs")
             self._begin(
                 run,
                 "stop",
                 snapshot.attempt,
-                lambda: self._far.stop(run.row, spec, snapshot.attempt, decision),
+                lambda: self._far.stop(run.row, spec, snapshot.attempt, decision, seen),
             )
         else:
             attempt = snapshot.attempt + 1
@@ -182,15 +183,19 @@ class Acts:
             self._refused(run, "fault", f"the act failed: {error!r}", kind="fault", level=Level.BAD)
 
     def _asked(self, ended: ActEnded) -> None:
-        """The ranks have answered, or cannot be asked; only a container that is held is asked again."""
+        """The ranks have answered, or cannot be asked; what is held still is asked again, and left alone."""
         run, error = ended.run, ended.error
-        run.hang_look.end(again=isinstance(error, ActRefused))
+        taken = run.hang_look.taken
+        paused = taken.paused if taken is not None and error is None else ""
+        run.hang_look.end(again=isinstance(error, ActRefused) or bool(paused))
         if run.teller.attempt != ended.attempt:
             return
         if isinstance(error, ActRefused):
             self._refused(run, error.code, f"not yet: {error}")
-        else:
+        elif not paused or run.patience.tries == 0:
             run.tell_stacks(error, self._clock.now())
+        if paused:
+            self._refused(run, "paused", f"not yet: {paused}")
 
     def _looked(self, ended: ActEnded) -> None:
         if ended.error is not None:

@@ -86,6 +86,9 @@ class Chronicle:
             self._has_origin = True
 
     def _tell(self, sighting: Sighting, tracker: RunTracker, now: datetime) -> None:
+        if sighting.is_log_anew and sighting.of is not None:
+            self._teller.log_anew(sighting.of, now)
+            self._samples.log_anew(self._row.id, sighting.of)
         if sighting.log and sighting.of is not None:
             self._teller.log(sighting.of, sighting.log, sighting.log_offset, now)
             self._keep_cursor(sighting.of)

@@ -61,8 +61,10 @@ class FarCalls:
         self._clock = clock
         self._actor = Actor(record, clock)
 
-    def stop(self, row: RunRow, spec: RunSpec, attempt: int, decision: Decision) -> str:
-        """End an attempt that hangs."""
+    def stop(
+        self, row: RunRow, spec: RunSpec, attempt: int, decision: Decision, seen: Mapping[str, object]
+    ) -> str:
+        """End an attempt that hangs, unless it moved from where it was `seen`."""
         site = self._sites[row.target_key]
         self._actor.stop(
             site.client(),
@@ -73,6 +75,7 @@ class FarCalls:
             by="watch",
             reason=decision.reason,
             grace_s=min(spec.stop_grace_s, STOP_GRACE_S),
+            unless_moved=seen,
         )
         return f"attempt {attempt} stopped"
 

@@ -46,6 +46,10 @@ class SampleBuffer:
         """The attempt's files were processed so far."""
         self._batch.move_cursor((run_id, attempt), log_offset or 0, metrics_offset or 0)
 
+    def log_anew(self, run_id: int, attempt: int) -> None:
+        """The attempt's log was emptied, and is processed from its beginning."""
+        self._batch.begin_log_anew((run_id, attempt))
+
     def flush(self, now: float, *, force: bool = False) -> None:
         """Write what waits, if it is time.
 

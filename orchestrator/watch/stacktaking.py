@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 60.0
 ACTION = "stacks"
+_HELD = {"T": "was stopped by a signal", "t": "is held by a debugger"}  # states of the kernel
 
 
 class Asked(Protocol):
@@ -44,6 +45,19 @@ class Taken:
         """One line for a person."""
         parts = [summarize(self.stacks), *self.problems]
         return "; ".join([*parts, f"kept in {self.path}" if self.path else "not kept"])
+
+    @property
+    def paused(self) -> str:
+        """Which processes somebody holds still, by a signal or a debugger; empty if none is."""
+        held = [each for each in self.stacks if each.state in _HELD]
+        if not held:
+            return ""
+        named = ", ".join(
+            f"{each.who} (process {each.pid})" if each.rank is not None else each.who for each in held
+        )
+        how = " and ".join(dict.fromkeys(_HELD[each.state] for each in held))
+        go_on = f"; `kill -CONT {' '.join(str(each.pid) for each in held)}` in the container lets it go on"
+        return f"{named} {how}, which is somebody's will{go_on if any(e.state == 'T' for e in held) else ''}"
 
     def detail(self) -> dict[str, Any]:
         """As an event and `--json` have it."""

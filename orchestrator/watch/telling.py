@@ -115,6 +115,11 @@ class Teller:
             self._line(attempt, line, now)
         shown.offset = offset + len(data) - len(shown.partial)
 
+    def log_anew(self, attempt: int, now: datetime) -> None:
+        """The log was emptied: what comes is told from its beginning."""
+        self.end_log(attempt, now)
+        self._logs[attempt] = _LogShown(0)
+
     def _begin_of(self, attempt: int) -> int:
         """What another watch tells of an attempt that begins now is no reason to leave it out here."""
         return (

@@ -50,14 +50,15 @@ def test_hostile_values_reach_the_trainer_and_stay_out_of_argv_and_the_wire(gues
 
 
 def test_a_relaunch_without_values_keeps_those_that_are_there_and_may_change_some(guest):
-    code = "import os; print(os.environ['A'], os.environ['B'], os.environ.get('CUDA_VISIBLE_DEVICES'))"
+    names = "('A', 'B', 'CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER')"
+    code = f"import os; print(*(os.environ.get(name) for name in {names}))"
     guest.start(argv=[sys.executable, "-c", code], env={"A": "1", "B": "2"})
     guest.exit()
     spec = {"argv": [sys.executable, "-c", code], "gpus": [1, 3], "config_toml": "x = '\u00e9'\n"}
     guest.ask("start", run="r", attempt=2, spec=spec, env=None, env_update={"B": "3"})
     guest.exit(2)
-    assert (guest.dir("r", 1) / "log").read_text() == "1 2 None\n"
-    assert (guest.dir("r", 2) / "log").read_text() == "1 3 1,3\n"
+    assert (guest.dir("r", 1) / "log").read_text() == "1 2 None None\n"
+    assert (guest.dir("r", 2) / "log").read_text() == "1 3 1,3 PCI_BUS_ID\n"
     assert (guest.dir("r", 2) / "config.toml").read_text() == "x = '\u00e9'\n"
 
 

@@ -1,5 +1,8 @@
 """A watch's stop means one attempt; a person's stop means the run, and is not talked over."""
 
+import fcntl
+import json
+import os
 import threading
 import time
 from typing import Any
@@ -50,3 +53,54 @@ def test_a_watchs_stop_does_not_talk_over_its_users(guest):
     spec = {"argv": ["true"]}
     refused = guest.ask("start", run="r", attempt=2, spec=spec, unless_stopped=True)[-1]
     assert refused["code"] == "stopped_by_user"
+
+
+def hangs(guest: driver.Guest) -> dict[str, Any]:
+    """Start one that hangs, and wait for that; what a watch saw of it."""
+    guest.start("--steps", 2000, "--hang-at", 3)
+    driver.wait_until(lambda: (guest.dir("r", 1) / "heartbeat.json").exists())
+    driver.wait_until(lambda: guest.file("heartbeat.json")["step"] == 3)
+    return {"phase": guest.file("heartbeat.json")["phase"], "step": 3, "metrics_offset": 1 << 20}
+
+
+def stop_unless_moved(guest: driver.Guest, seen: dict[str, Any]) -> driver.Message:
+    words: dict[str, Any] = {"by": "watch", "reason": "hang", "grace_s": 0.5, "only_attempt": 1}
+    return guest.ask("stop", run="r", unless_moved=seen, **words)[-1]
+
+
+def test_a_watchs_stop_that_comes_after_the_run_went_on_leaves_it_alone(guest):
+    """The request may have waited in a stalled connection; the run moved meanwhile."""
+    seen = hangs(guest)
+    refused = stop_unless_moved(guest, {**seen, "step": 2})
+    assert refused["code"] == "moved"
+    assert "at step 3" in refused["message"]
+    assert guest.alive()["pids"]
+    assert guest.look()["run"]["stop"] is None, "no intent is left behind"
+
+
+@pytest.mark.parametrize("sign", ["metrics_offset", "log_offset"])
+def test_a_line_of_metrics_or_a_word_of_the_log_is_a_sign_of_life_too(guest, sign):
+    seen = hangs(guest)
+    assert stop_unless_moved(guest, {**seen, sign: 0})["code"] == "moved"
+    assert guest.alive()["pids"]
+
+
+def test_a_watchs_stop_ends_what_still_stands_where_it_was_seen(guest):
+    seen = hangs(guest)
+    size = (guest.dir("r", 1) / "log").stat().st_size
+    assert stop_unless_moved(guest, {**seen, "log_offset": size})["type"] == "stopped"
+    assert not guest.alive()["pids"]
+
+
+def test_a_watchs_stop_waits_for_its_users_word_that_is_being_written(guest):
+    guest.start("--steps", 2000)
+    folder = os.open(guest.dir("r"), os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)  # as the user's own stop does
+    by_watch = threading.Thread(target=lambda: watch_stops(guest, 1))
+    by_watch.start()
+    time.sleep(1.0)
+    word = {"schema": 1, "by": "user", "reason": "enough", "attempt": 1, "at": "2026-11-29T12:00:00.000000Z"}
+    (guest.dir("r") / "stop.json").write_text(json.dumps(word))
+    os.close(folder)
+    by_watch.join()
+    assert guest.look()["run"]["stop"]["by"] == "user"

@@ -214,7 +214,9 @@ def test_an_emptied_log_is_read_from_its_beginning(guest):
     watch = guest.watch()
     watch.until(lambda m: m["type"] == "metrics" and m["lines"][-1]["step"] > 20)
     os.truncate(guest.dir("r", 1) / "log", 0)
-    assert watch.until(lambda m: m["type"] == "log" and m["offset"] == 0, 3)["data"]
+    anew = watch.until(lambda m: m["type"] == "log" and m["offset"] == 0, 3)
+    assert (bool(anew["data"]), anew["anew"]) == (True, True)
+    assert "anew" not in watch.until("log"), "it is said once"
     watch.close()
 
 

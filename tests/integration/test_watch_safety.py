@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -124,6 +125,90 @@ def test_a_supervisor_that_is_killed_costs_the_run_nothing_and_its_end_is_still_
     assert dead["detail"]["confidence"] < 0.9
     assert watch.end(60) == 0, watch.story()
     assert local.attempts("alone") == [1, 2]
+
+
+def test_a_run_that_hangs_without_its_supervisor_is_named_stopped_and_relaunched(local):
+    local.playbook.write_text(
+        "extends: default\nbackoff: [0s]\njitter: 0\nlimits: {train: 3s, init: 60s}\ngrace: 0s\n"
+    )
+    words = ("--steps", "60", "--hang-at", "20", "--crash-attempts", "1", "--step-s", "0.1")
+    local.begin_standin("orphan", *words)
+    watch = local.watch("orphan")
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 6/"))
+    os.kill(local.attempt_info("orphan")["supervisor_pid"], signal.SIGKILL)
+    watch.wait_for(is_kind("diagnosis", state="unsupervised"))
+    watch.wait_for(is_kind("diagnosis", state="hung"))
+    dead = watch.wait_for(is_kind("diagnosis", state="dead"))
+    assert dead["detail"]["failure"] == "hang", dead["text"]
+    assert watch.end(60) == 0, watch.story()
+    assert local.attempts("orphan") == [1, 2]
+
+
+def test_a_trainer_that_somebody_holds_still_by_a_signal_is_left_alone_until_it_is_let_go(local):
+    local.playbook.write_text(
+        "extends: default\nbackoff: [0s]\njitter: 0\nlimits: {train: 2s, init: 60s}\ngrace: 0s\n"
+    )
+    local.begin_standin("held", "--steps", "60", "--step-s", "0.1")
+    watch = local.watch("held")
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 6/"))
+    (trainer,) = local.trainers("held")
+    os.kill(trainer, signal.SIGSTOP)
+    held = watch.wait_for(lambda e: e["kind"] == "gate" and "was stopped by a signal" in e["text"])
+    assert f"`kill -CONT {trainer}`" in held["text"]
+    time.sleep(5)
+    assert local.trainers("held") == [trainer]
+    os.kill(trainer, signal.SIGCONT)
+    assert watch.end(60) == 0, watch.story()
+    assert local.attempts("held") == [1]
+    assert not any(e["kind"] == "act" for e in watch.events()), watch.story()
+
+
+def test_a_command_that_goes_into_the_background_is_told_what_became_of_it(local):
+    local.begin("behind", "sh", "-c", "sleep 300 & exit 0")
+    watch = local.watch("behind")
+    end = watch.wait_for(is_kind("diagnosis", state="finished"))
+    assert "1 process that it left running" in end["text"]
+    assert watch.end(30) == 0
+
+
+def test_a_run_whose_directory_is_removed_is_told_as_that_and_never_acted_on(local):
+    local.playbook.write_text(
+        "extends: default\nbackoff: [0s]\njitter: 0\nlimits: {train: 2s, init: 60s}\ngrace: 0s\n"
+    )
+    local.begin_standin("lost", "--steps", "2000", "--step-s", "0.1")
+    watch = local.watch("lost")
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 6/"))
+    for trainer in local.trainers("lost"):
+        os.kill(trainer, signal.SIGSTOP)  # it writes nothing more, as where its disk is gone
+    shutil.rmtree(local.state / "runs" / "lost")
+    watch.wait_for(lambda e: e["kind"] == "blind" and "its directory was removed" in e["text"])
+    time.sleep(4)
+    told = {e["kind"] for e in watch.events()}
+    assert not told & {"act", "gate", "fault"}, watch.story()
+    for trainer in local.trainers("lost"):
+        os.kill(trainer, signal.SIGKILL)
+
+
+def test_a_log_that_is_emptied_for_its_disk_s_sake_still_tells_why_the_run_died(local):
+    local.begin_standin(
+        "emptied",
+        "--steps",
+        "60",
+        "--step-s",
+        "0.1",
+        "--crash-at",
+        "30",
+        "--crash-attempts",
+        "1",
+        "--fx-text",
+    )
+    watch = local.watch("emptied")
+    watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 20/"))
+    os.truncate(local.state / "runs" / "emptied" / "attempts" / "1" / "log", 0)
+    dead = watch.wait_for(is_kind("diagnosis", state="dead"))
+    assert dead["detail"]["failure"] == "fx_trace_race", dead["text"]
+    assert any(e["kind"] == "log" and e["text"].startswith("step 29/") for e in watch.events())
+    assert watch.end(60) == 0
 
 
 def test_a_tmux_server_that_is_killed_costs_the_run_nothing(local):

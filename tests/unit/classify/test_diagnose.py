@@ -134,6 +134,51 @@ def test_processes_left_behind_keep_it_from_being_dead():
     assert found.state is RunState.UNSUPERVISED
 
 
+def test_what_is_left_behind_does_not_hide_how_the_run_ended():
+    left = Liveness(lock_held=True, pids=(7,), supervisor=False, session=True)
+    log = read('Traceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: boom\n')
+    found = diagnose(make_snapshot(liveness=Present(left), exit=Present(make_exit(1)), log=log), LIMITS)
+    assert found.failure is FailureClass.PYTHON_EXCEPTION
+    assert "ValueError: boom" in found.summary
+    assert "its pid 7 still lives and holds the run" in found.summary
+    done = make_snapshot(liveness=Present(left), exit=Present(make_exit(0)), result=Present({}))
+    assert diagnose(done, LIMITS).summary.startswith("finished at step 40; but its pid 7")
+
+
+@pytest.mark.parametrize(("kind", "leftover"), [("command", (7, 8)), ("command", ()), ("trainer", (7,))])
+def test_a_command_that_went_into_the_background_is_told_what_was_ended_with_it(kind, leftover):
+    ended = replace(make_exit(0), leftover=leftover)
+    results: dict[str, Any] = {"result": Present({})} if kind == "trainer" else {}
+    found = diagnose(dead(exit=Present(ended), kind=kind, **results), LIMITS)
+    assert found.state is RunState.FINISHED
+    is_told = kind == "command" and bool(leftover)
+    assert ("2 processes that it left running (pid 7, 8) were ended with it" in found.summary) is is_told
+
+
+UNSUPERVISED = Present(Liveness(lock_held=True, pids=(7,), supervisor=False, session=True))
+
+
+def test_an_unsupervised_run_that_stands_still_hangs_as_any_other():
+    found = diagnose(make_snapshot(liveness=UNSUPERVISED, heartbeat_seen_at=ago(11)), LIMITS)
+    assert (found.state, found.failure) == (RunState.HUNG, FailureClass.HANG)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"heartbeat_seen_at": ago(9)}, {"heartbeat": Absent()}, {"stop_by": "user"}]
+)
+def test_an_unsupervised_run_that_moves_or_tells_nothing_or_is_stopped_hangs_not(changes):
+    silent = {"liveness": UNSUPERVISED, "heartbeat_seen_at": ago(100), **changes}
+    assert diagnose(make_snapshot(**silent), LIMITS).state is RunState.UNSUPERVISED
+
+
+@pytest.mark.parametrize("stop_by", ["watch", None])
+def test_an_end_that_no_supervisor_saw_is_no_failed_start(stop_by):
+    closed = replace(make_exit(None), error="supervisor gone")
+    found = diagnose(dead(exit=Present(closed), stop_by=stop_by, stop_reason="it hung"), LIMITS)
+    assert found.failure is (FailureClass.HANG if stop_by else FailureClass.SIGNAL_EXIT)
+    assert "could not be started" not in found.summary
+
+
 @pytest.mark.parametrize(
     ("phase", "silent_s", "state"),
     [

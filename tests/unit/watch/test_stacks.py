@@ -6,7 +6,7 @@ from orchestrator.errors import Exit, GuestError, HostUnreachable
 from orchestrator.record import Record
 from orchestrator.watch.stacktaking import take_stacks
 from tests.builders import attempt_message, heartbeat_json
-from tests.unit.watch.bench import Bench, raising, refused
+from tests.unit.watch.bench import Bench, raising, refused, stacks_answer
 
 
 @pytest.fixture
@@ -56,6 +56,24 @@ def test_a_container_that_a_backup_holds_is_neither_asked_nor_stopped_until_it_i
     bench.site.state = "running"
     bench.turn(30)
     assert verbs(bench) == ["stacks", "stop"]
+
+
+@pytest.mark.parametrize("state", ["T", "t"])
+def test_a_run_that_somebody_holds_still_is_told_and_left_alone_until_it_is_let_go(bench, state, monkeypatch):
+    """A debugger or a signal: whoever holds it would lose what he looks at."""
+    held = stacks_answer(1)
+    held[0]["state"] = state
+    monkeypatch.setattr("tests.unit.watch.bench.stacks_answer", lambda attempt: held)
+    hang(bench)
+    bench.turn(300)
+    assert set(verbs(bench)) == {"stacks"}
+    assert [text.startswith("not yet: rank 0 (process 7) ") for text in bench.told("gate")] == [True]
+    assert len(bench.told("stacks")) == 1
+    bench.turn(400)
+    assert bench.told("decision")[-1].startswith("call")
+    held[0]["state"] = "S"
+    bench.turn(600)
+    assert verbs(bench)[-1] == "stop", "it hangs of its own accord"
 
 
 def test_a_guest_that_does_not_answer_hides_no_death(bench):
