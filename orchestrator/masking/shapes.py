@@ -75,6 +75,11 @@ def _is_random(_data: bytes, match: re.Match[bytes]) -> bool:
     return bool(re.search(rb"[A-Z]", body)) or any(len(part) >= 20 for part in re.split(rb"[-_]", body))
 
 
+def _has_digit(_data: bytes, match: re.Match[bytes]) -> bool:
+    """A login's name has seldom one; a token in its place is never without."""
+    return re.search(rb"[0-9]", match.group(1)) is not None
+
+
 def _is_key_named(data: bytes, match: re.Match[bytes]) -> bool:
     """Forty hexadecimal digits are a key after wandb or an API key's name, and else a commit."""
     before = data[max(0, match.start(1) - _KEY_REACH) : match.start(1)].rpartition(b"\n")[2].lower()
@@ -84,9 +89,9 @@ def _is_key_named(data: bytes, match: re.Match[bytes]) -> bool:
 
 
 _CLEAR_NAMES = re.compile(
-    r"(?:.*[_.-])?(?:password|passwd|passphrase|api[_-]?key|secret|client[_-]secret|secret[_-]key"
-    r"|(?:secret[_-])?access[_-]key|private[_-]key|account[_-]key"
-    r"|(?:access|auth|api|hf|hub|refresh|id|bearer|session|bot)[_-]token)\Z"
+    r"(?:.*[_.-])?(?:password|passwd|passphrase|api[_-]?key|secret|client[_-]?secret|secret[_-]?key"
+    r"|(?:(?:secret|shared)[_-]?)?access[_-]?key|private[_-]?key|account[_-]?key"
+    r"|(?:access|auth|api|hf|hub|refresh|id|bearer|session|bot)[_-]?token)\Z"
 )
 _NAME_CHARS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
 # Without what JSON, TOML and a shell use: a masked file stays one of its kind, and so do its plain numbers.
@@ -135,7 +140,12 @@ def _is_clear_flag(_data: bytes, match: re.Match[bytes]) -> bool:
 _B64URL = r"A-Za-z0-9_\-"
 _JWT = rf"{_begin(_B64URL)}eyJ([{_B64URL}]{{8,1024}}\.eyJ[{_B64URL}]{{8,4096}}(?:\.[{_B64URL}]{{0,1024}})?)"
 _URL = r"://[^\s/@:'\"<>]{0,128}:([^\s/'\"<>]{1,256})"
-_BEARER = r"(?:bearer|authorization[\"']?:[ ]{0,2}[\"']?basic)[ \t]{1,4}([a-z0-9._~+/=-]"
+# A signed URL opens what it names to whoever holds it, and so does a webhook's.
+_SIGNED = r"[?&;](?:x-(?:amz|goog)-)?(?:signature|security-token|sig)=([^\s&\"'<>;,]"
+_SLACK = r"hooks\.slack\.com/[a-z]{4,12}/([\w/-]"
+_HOOK = r"(?:/api/webhooks/\d{1,20}/|api\.telegram\.org/bot\d{1,20}:)([\w-]"
+_USER = rf"://([{_B64URL}]"
+_BEARER = r"(?:bearer|authorization[\"']?:[ ]{0,2}[\"']?(?:basic|token))[ \t]{1,4}([a-z0-9._~+/=-]"
 
 SHAPES = (
     _token("hf_", "api_org_", run="A-Za-z0-9", least=20),
@@ -159,7 +169,31 @@ SHAPES = (
     ),
     Shape((b"://",), re.compile(f"{_URL}@".encode()), re.compile(f"{_URL}\\Z".encode())),
     Shape(
-        (b"bearer", b"basic"),
+        (b"://",),
+        re.compile(f"{_USER}{{20,255}})@".encode()),
+        re.compile(f"://(?=[{_B64URL}]*[0-9])([{_B64URL}]{{12,255}})\\Z".encode()),
+        _has_digit,
+    ),
+    Shape(
+        (b"sig",),  # a signed URL has a signature, whatever else it has
+        re.compile(f"{_SIGNED}{{8,{_MAX_RUN}}})".encode()),
+        re.compile(f"{_SIGNED}{{1,}})\\Z".encode()),
+        folds=True,
+    ),
+    Shape(
+        (b"hooks.slack.com/",),
+        re.compile(f"{_SLACK}{{12,256}})".encode()),
+        re.compile(f"{_SLACK}{{1,256}})\\Z".encode()),
+        folds=True,
+    ),
+    Shape(
+        (b"/webhooks/", b"telegram.org/bot"),
+        re.compile(f"{_HOOK}{{12,256}})".encode()),
+        re.compile(f"{_HOOK}{{1,256}})\\Z".encode()),
+        folds=True,
+    ),
+    Shape(
+        (b"bearer", b"authorization"),
         re.compile(f"{_BEARER}{{16,{_MAX_RUN}}})".encode()),
         re.compile(f"{_BEARER}{{1,}})\\Z".encode()),
         folds=True,

@@ -35,6 +35,22 @@ SECRETS = [
     ("python train.py --wandb-api-key abc123def --steps 3", "abc123def"),
     ("Process 12: serve -password hunter2 --port 80 --verbose", "hunter2"),
     ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG", "wJalrXUtnFEMI/K7MDENG"),
+    ("{'SecretAccessKey': 'wJalrXUtnFEMI/K7MDENG'}", "wJalrXUtnFEMI/K7MDENG"),
+    ('"sessionToken": "FwoGZXIvYXdzEJr"', "FwoGZXIvYXdzEJr"),
+    ("AccountName=data;AccountKey=Zm9vYmFyYmF6cXV4;EndpointSuffix=x", "Zm9vYmFyYmF6cXV4"),
+    ("clientSecret: abc123xyz", "abc123xyz"),
+    ("Authorization: token abcdef0123456789abcdef", "abcdef0123456789abcdef"),
+    ("403 for url: https://s3/x?X-Amz-Date=1&X-Amz-Signature=0f3a9b7c55aa&y=1", "0f3a9b7c55aa"),
+    (
+        "GET /x?X-Amz-SignedHeaders=a&X-Amz-Security-Token=IQoJb3JpZ2luX2VjEJ%2F%2F HTTP/1.1",
+        "IQoJb3JpZ2luX2VjEJ%2F%2F",
+    ),
+    ("https://cdn/x?Policy=eyJ&Signature=AbC~dEf-0123&Key-Pair-Id=K2", "AbC~dEf-0123"),
+    ("https://a.blob.core.windows.net/c?sv=2022&sig=Ab%2Bc%3D0123", "Ab%2Bc%3D0123"),
+    ("POST https://hooks.slack.com/services/T0000/B0000/aBcDeFgHiJkL0123", "T0000/B0000/aBcDeFgHiJkL0123"),
+    ("https://discord.com/api/webhooks/112233/aBcDeFgHiJkL-0123_x", "aBcDeFgHiJkL-0123_x"),
+    ("https://api.telegram.org/bot12345:AAFaBcDeFgHiJkL0123/sendMessage", "AAFaBcDeFgHiJkL0123"),
+    ("cloning https://0123456789abcdefABCDEF01@github.com/a/b", "0123456789abcdefABCDEF01"),
 ]
 
 HARMLESS = [
@@ -60,6 +76,10 @@ HARMLESS = [
     "password required; secret sauce; Unexpected token: identifier",
     "wandb: Syncing run dashing-firefly-42",
     "AKIA is a prefix, AKIAx no key",
+    "design=flat&sig=12 ?signature=none, the signature= of forward, def f(x): signature='(x)'",
+    "ssh://runner@build-host-with-a-long-name.example.org, https://someone@example.org/path",
+    "POST https://hooks.slack.com/services failed; see /api/webhooks/ and bot12:00",
+    "authorization: token required; the access key is missing, client secret: none",
 ]
 
 
