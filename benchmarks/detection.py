@@ -155,7 +155,8 @@ def socket_bytes() -> int:
     total = 0
     for way in SHARED._ways.values():  # noqa: SLF001  # nothing else knows the sockets
         for slot in way.slots:
-            info = slot.connection._transport.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)  # noqa: SLF001
+            sock: Any = slot.connection._transport.sock  # noqa: SLF001
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 192)
             acked, received = struct.unpack_from("<QQ", info, 120)
             total += acked + received
     return total

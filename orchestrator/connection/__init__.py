@@ -10,8 +10,8 @@ from orchestrator.connection.incoming import FarFile
 from orchestrator.connection.local import LocalShell
 from orchestrator.connection.opening import host_shell, open_shell
 from orchestrator.connection.pool import Connections, backoff
+from orchestrator.connection.route import Login, ShellOptions
 from orchestrator.connection.shell import Result, Shell, Stream
-from orchestrator.connection.ssh import Login, ShellOptions
 from orchestrator.connection.transfer import list_files, pull_files, push_file, read_files, sha256_of
 
 __all__ = [

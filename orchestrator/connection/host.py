@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from orchestrator.connection.pool import Connections, Lease
-    from orchestrator.connection.ssh import Login
+    from orchestrator.connection.route import Login
 
 INLINE_BYTES = 16 * 1024  # below any ssh window, so writing it cannot block
 START_S = 15.0

@@ -8,7 +8,7 @@ from orchestrator.connection.container import ContainerShell
 from orchestrator.connection.host import HostShell
 from orchestrator.connection.local import LocalShell
 from orchestrator.connection.pool import Connections
-from orchestrator.connection.ssh import Login, ShellOptions
+from orchestrator.connection.route import Login, ShellOptions
 
 if TYPE_CHECKING:
     from orchestrator.connection.shell import Shell

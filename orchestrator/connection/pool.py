@@ -9,11 +9,15 @@ import contextlib
 import random
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import paramiko
 
-from orchestrator.connection.ssh import Login, SshConnection
+from orchestrator.connection.ssh import SshConnection
 from orchestrator.errors import BlindError, HostDenied
+
+if TYPE_CHECKING:
+    from orchestrator.connection.route import Login
 
 MAX_CHANNELS = 8
 MAX_CONNECTIONS = 4

@@ -382,7 +382,7 @@ def test_a_name_that_does_not_resolve_is_unreachable(sshd: ThrowawaySshd):
 
 
 def test_a_port_that_says_nothing_is_given_up(sshd: ThrowawaySshd, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("orchestrator.connection.ssh.BANNER_TIMEOUT_S", 1)
+    monkeypatch.setattr("orchestrator.connection.route.BANNER_TIMEOUT_S", 1)
     pipe = Pipe(sshd.port)
     pipe.is_silent = True
     started = time.monotonic()
