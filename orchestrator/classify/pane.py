@@ -55,7 +55,7 @@ def diagnose_pane(log: LogReading, *, is_dead: bool, exit_record: ExitRecord | N
     way = _way(log)
     if way is not None and (cause is None or (way.evidence.offset or 0) > (cause.root.offset or 0)):
         return _blind(way)
-    if cause is not None and not _is_outlived(cause, exit_record):
+    if cause is not None and not _is_outlived(cause, log, exit_record):
         return _crashed(_of_pane(cause), log, is_over=is_dead or exit_record is not None)
     lost = next((m for m in log.matches if m.evidence.signature == "nonfinite_loss" and not m.handled), None)
     if lost is not None:
@@ -82,9 +82,18 @@ def _blind(way: LogMatch) -> Diagnosis:
     )
 
 
-def _is_outlived(cause: Cause, exit_record: ExitRecord | None) -> bool:
-    """Whether the exit status contradicts a mere mention: a program that ends with 0 got over it."""
-    return exit_record is not None and exit_record.is_success and cause.confidence <= PANE_CONFIDENCE
+def _is_outlived(cause: Cause, log: LogReading, exit_record: ExitRecord | None) -> bool:
+    """Whether the exit status contradicts it: a program that ends with 0 got over what it mentions.
+
+    So did one that went on after a thread's traceback and says at its end that it is finished.
+    """
+    if exit_record is None or not exit_record.is_success:
+        return False
+    return cause.confidence <= PANE_CONFIDENCE or (_went_on(cause, log) and _summary(log) is not None)
+
+
+def _summary(log: LogReading) -> str | None:
+    return next((line for line in log.tail if _SUMMARY.search(line)), None)
 
 
 def _of_pane(cause: Cause) -> Cause:
@@ -156,7 +165,7 @@ def _without_cause(log: LogReading, *, is_dead: bool, is_success: bool) -> Diagn
         return replace(spin, summary=f"{spin.summary}{at}")
     if (cut := _cut_off(log)) is not None and not is_success:
         return _crashed(cut, log, is_over=is_dead)
-    summary = next((line for line in log.tail if _SUMMARY.search(line)), None)
+    summary = _summary(log)
     if (is_success or summary is not None) and (summary is not None or _ends_in_prompt(log)):
         shown = (Evidence(source="pane", text=summary),) if summary is not None else ()
         return Diagnosis(

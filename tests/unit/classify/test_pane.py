@@ -126,6 +126,18 @@ def test_an_exit_of_0_of_a_pipe_does_not_hide_a_traceback():
     assert pane(STEPS + HEAD + TEN_LINES + OOM, record(0)).failure is _F.OOM_CUDA
 
 
+def test_a_thread_that_died_of_a_run_that_went_on_to_its_end_is_no_death():
+    refused = "requests.exceptions.ConnectionError: [Errno 111] Connection refused\n"
+    thread = (
+        "Exception in thread NetworkThread:\n" + HEAD + '  File "/srv/net.py", line 3, in send\n' + refused
+    )
+    after = STEPS.replace("step 1", "step 3").replace("step 2", "step 4")
+    found = pane(STEPS + thread + after + "training complete\n", record(0))
+    assert (found.state, found.failure) == (RunState.FINISHED, _F.COMPLETED)
+    for text, code in ((thread + after, 0), (thread + "training complete\n", 0), (thread + after, 1)):
+        assert pane(STEPS + text, record(code)).state is RunState.DEAD
+
+
 def test_killed_is_most_likely_the_oom_killer_and_may_be_a_person():
     found = pane(STEPS + "Killed\n" + PROMPT, record(signal=9))
     assert found.failure is _F.OOM_HOST
