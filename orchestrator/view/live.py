@@ -37,6 +37,7 @@ _STYLES = {
 }
 # The terminal echoes Ctrl-C behind the last line; were that to wrap, the frame could not be drawn over.
 _MARGIN = 3
+_MAX_HELD = 1000  # lines printed at once
 
 
 class _Runs(Protocol):
@@ -54,12 +55,14 @@ class LiveSink:
         self._live = Live(console=console, refresh_per_second=4, transient=False, auto_refresh=False)
         self._watcher: _Runs | None = None
         self._drawn_at = 0.0
+        self._held: list[str] = []
 
     def __enter__(self) -> Self:
         self._live.__enter__()
         return self
 
     def __exit__(self, *_exc: object) -> None:
+        self._print()
         self._draw()  # what stays on the screen is the end, not what was drawn last
         self._live.__exit__(None, None, None)
 
@@ -68,12 +71,20 @@ class LiveSink:
         self._watcher = watcher
 
     def emit(self, event: WatchEvent) -> None:
-        """Print one event above the table."""
-        for line in self._lines.lines(event):
-            self._console.print(Text.from_ansi(line), soft_wrap=True)
+        """Print one event above the table; the trainer's lines are held until something else or `refresh`."""
+        self._held += self._lines.lines(event)
+        if event.kind != "log" or len(self._held) >= _MAX_HELD:
+            self._print()
+
+    def _print(self) -> None:
+        # At once: each print draws the table anew, and a death is not told before the log is printed.
+        if self._held:
+            lines, self._held = self._held, []
+            self._console.print(Text.from_ansi("\n".join(lines)), soft_wrap=True)
 
     def refresh(self) -> None:
-        """Redraw the table, at most four times a second."""
+        """Print what is held, and redraw the table, at most four times a second."""
+        self._print()
         now = self._clock.monotonic()
         if self._watcher is None or now - self._drawn_at < 0.25:
             return

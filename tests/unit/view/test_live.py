@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from orchestrator.clock import SystemClock
 from orchestrator.types.failure import Diagnosis, RunState
 from orchestrator.types.seen import Blind, Gpu, Present
 from orchestrator.view.live import LiveSink, gpus_of
+from orchestrator.watch.events import WatchEvent
 
 GIB = 2**30
 EIGHT = tuple(
@@ -115,3 +117,34 @@ def test_only_what_is_new_is_starting():
     assert "a pve/200 no heartbeat" in "\n".join(drawn(run))
     run.diagnosis = None
     assert "a pve/200 starting" in "\n".join(drawn(run))
+
+
+def told(kind: str, text: str) -> WatchEvent:
+    now = datetime.now(timezone.utc)
+    return WatchEvent(kind=kind, at=now, run="a", target="pve/200", attempt=1, text=text)
+
+
+def test_a_flood_of_lines_does_not_draw_the_table_for_each_and_a_death_comes_after_them():
+    out = io.StringIO()
+    console = Console(file=out, width=80, force_terminal=True, color_system=None)
+    with LiveSink(console, SystemClock()) as live:
+        live.attach(SimpleNamespace(runs=[a_run()]))
+        live.refresh()
+        for n in range(1500):
+            live.emit(told("log", f"line{n:04d}"))
+        live.emit(told("diagnosis", "dead"))
+        live.refresh()
+        live.emit(told("log", "the last line"))
+    text = out.getvalue()
+    assert text.count("a pve/200") < 10, "drawn once a batch, not once a line"
+    places = [text.index(f"  | line{n:04d}\n") for n in range(1500)]
+    assert places == sorted(places)
+    assert places[-1] < text.index("diagnosis: dead") < text.index("the last line")
+
+
+def test_a_line_of_the_log_is_printed_by_the_next_refresh():
+    out = io.StringIO()
+    with LiveSink(Console(file=out, width=80, force_terminal=True), SystemClock()) as live:
+        live.emit(told("log", "step 1"))
+        live.refresh()
+        assert "  | step 1" in out.getvalue()
