@@ -25,7 +25,7 @@ def hear(bench: Bench, *texts: str, seconds: float = 0.0) -> None:
 
 
 def listening(bench: Bench) -> Bench:
-    bench.watcher._by_host = {HOST: bench.watcher.runs}
+    bench.watcher._dispatch.by_host = {HOST: bench.watcher.runs}
     for run in bench.watcher.runs:
         run.kernel_wait.limit_s = KERNEL_WAIT_S
         run.tracker.host.ct = 200
@@ -153,7 +153,7 @@ def test_a_kernel_log_that_may_not_be_read_is_said_once_and_calmly(bench):
 def test_a_hosts_lines_go_to_the_runs_of_that_host_only(bench):
     assert TARGET.startswith(HOST)
     listening(bench)
-    bench.watcher._by_host = {HOST: [], "other": bench.watcher.runs}
+    bench.watcher._dispatch.by_host = {HOST: [], "other": bench.watcher.runs}
     hear(bench, OOM)
     assert bench.told("host") == []
 
