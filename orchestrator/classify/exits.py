@@ -101,6 +101,11 @@ def _from_code(record: ExitRecord, log: LogReading) -> Cause:
     if record.code in (126, 127):
         return Cause(failure=_F.CONFIG_ERROR, root=root, words="its command cannot be run", confidence=0.8)
     words = f"exit code {record.code}, and nothing in its log says why"
+    gone = [m for m in log.matches if m.is_traceback and not m.handled and m.evidence.role is Role.CASCADE]
+    if gone:
+        words = f"exit code {record.code}; its exception says that its peer was gone, and nothing says why"
+        shown = (gone[-1].evidence,)
+        return Cause(failure=_F.UNKNOWN, root=root, words=words, evidence=shown, confidence=0.4)
     if log.truncated:
         words = f"exit code {record.code}; only the last lines were seen, read more of the log"
     return Cause(failure=_F.UNKNOWN, root=root, words=words, confidence=0.3)

@@ -138,6 +138,14 @@ def test_a_thread_that_died_of_a_run_that_went_on_to_its_end_is_no_death():
         assert pane(STEPS + text, record(code)).state is RunState.DEAD
 
 
+def test_the_line_of_a_victim_is_shown_where_nothing_else_is():
+    line = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    found = pane(STEPS + HEAD + '  File "/srv/net.py", line 3, in send\n' + line + "\n", record(1))
+    assert [each.text for each in found.evidence] == ["exit code 1", line]
+    assert "says why" in found.summary
+    assert "log says why" not in found.summary
+
+
 def test_killed_is_most_likely_the_oom_killer_and_may_be_a_person():
     found = pane(STEPS + "Killed\n" + PROMPT, record(signal=9))
     assert found.failure is _F.OOM_HOST
