@@ -178,6 +178,8 @@ class LimitsModel(_Model):
     train_steps: (
         Annotated[float, Field(ge=1, strict=False, description="a number of median steps, 1 or more")] | None
     ) = None
+    # Of the log of a program without a heartbeat; nought would make each of them hung at once.
+    silence: Annotated[Duration, Field(gt=0, description=f"{ALLOWED}, longer than nothing")] | None = None
 
 
 class PlaybookModel(_Model):

@@ -27,6 +27,7 @@ class Analysis:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.last_step: int | None = None
+        self.last_line: StepLine | None = None  # that told a step, or a place within epochs
         self.news: list[Evidence] = []
         self._ranks: dict[int | None, RankState] = {}
         self._busy: set[int | None] = set()
@@ -202,7 +203,7 @@ class Analysis:
         state.count(step, lambda: self._found(state, number, match.NONFINITE_LOSS, body, offset))
         if step.is_finite:
             self.ledger.progress(number, step.mark)
-        state.mark = step.mark
+        state.mark, self.last_line = step.mark, step
         if step.step is not None:
             state.step = self.last_step = step.step
 

@@ -9,9 +9,10 @@ from orchestrator.classify import place
 from orchestrator.classify.cause import find_cause
 from orchestrator.classify.custom import apply_custom
 from orchestrator.classify.exits import Cause, exit_signal
-from orchestrator.classify.hang import find_hang
+from orchestrator.classify.hang import SILENT, find_hang, find_silence, silence_limit_s
 from orchestrator.classify.hostside import explain_hang, host_warnings
 from orchestrator.classify.titles import shorten, title
+from orchestrator.durations import format_duration
 from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
 from orchestrator.types.seen import Absent, Blind, ExitRecord, Heartbeat, Liveness, Present, Reading
 
@@ -132,8 +133,11 @@ def _stopped_by_watch(snapshot: Snapshot, cause: Cause) -> Cause:
     """Our own signal is not the cause; what made us send it is."""
     if cause.failure not in (_F.SIGNAL_EXIT, _F.INTERRUPTED, _F.UNKNOWN, _F.KILLED_BY_USER, _F.NCCL_ERROR):
         return cause
-    phase = _phase(snapshot)
-    root = Evidence(source="heartbeat", text=f"no progress in {phase}", signature="no_progress")
+    if snapshot.kind == "command" and not isinstance(snapshot.heartbeat, Present):
+        root = Evidence(source="log", text=SILENT, signature="no_progress")
+    else:
+        text = f"no progress in {_phase(snapshot)}"
+        root = Evidence(source="heartbeat", text=text, signature="no_progress")
     words = f"it hung and was stopped by the watch ({snapshot.stop_reason or 'no progress'})"
     return Cause(failure=_F.HANG, root=root, words=words, evidence=(cause.root,), confidence=0.9)
 
@@ -193,7 +197,7 @@ def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
             "the trainer is alive, its supervisor is gone; nobody will write how it ends",
         )
     if not isinstance(snapshot.heartbeat, Present):
-        return _without_heartbeat(snapshot)
+        return _without_heartbeat(snapshot, limits)
     return find_hang(snapshot, snapshot.heartbeat.value, limits) or _healthy(snapshot.heartbeat.value)
 
 
@@ -211,7 +215,7 @@ def _left_behind(snapshot: Snapshot, liveness: Liveness) -> Diagnosis:
     )
 
 
-def _without_heartbeat(snapshot: Snapshot) -> Diagnosis:
+def _without_heartbeat(snapshot: Snapshot, limits: Limits) -> Diagnosis:
     if isinstance(snapshot.heartbeat, Blind):
         return _plain(
             _S.HEALTHY,
@@ -219,16 +223,27 @@ def _without_heartbeat(snapshot: Snapshot) -> Diagnosis:
             f"alive; its heartbeat could not be read: {snapshot.heartbeat.reason}",
             confidence=0.5,
         )
+    hang = find_silence(snapshot, limits)
+    if hang is not None:
+        return hang
     if snapshot.log.read_bytes == 0:
         return _plain(_S.NEW, None, "started, no sign of its own yet")
     step = snapshot.log.last_step
     at = f" at step {step}" if step is not None else ""
-    return _plain(
-        _S.HEALTHY,
-        _F.HEALTHY,
-        f"alive{at}; it writes no heartbeat, so a hang would not be seen",
-        confidence=0.7,
-    )
+    text = f"alive{at}; it writes no heartbeat, {_how_a_hang_shows(snapshot, limits)}"
+    return _plain(_S.HEALTHY, _F.HEALTHY, text, confidence=0.7)
+
+
+def _how_a_hang_shows(snapshot: Snapshot, limits: Limits) -> str:
+    limit_s = silence_limit_s(snapshot, limits)
+    if limit_s is not None:
+        return f"so a log that is silent for {format_duration(limit_s)} is a hang"
+    if snapshot.kind == "command" and snapshot.log.is_last_step:
+        return "and after the last of its steps it may be silent"
+    if snapshot.kind == "command" and snapshot.log.mark is not None:
+        return "so a hang is seen once a watch has learned how often its log tells a step"
+    asks = "; a playbook's `limits: {silence: 30m}` would say how long its log may be silent"
+    return f"so a hang would not be seen{asks if snapshot.kind == 'command' else ''}"
 
 
 def _healthy(heartbeat: Heartbeat) -> Diagnosis:

@@ -3,6 +3,9 @@
 What decides is that neither step nor phase moved, by any source that tells of them, for as long as the phase
 may take. In `train` nothing else counts: GPUs at 100 % are what a collective does that waits for a dead peer.
 In the other phases a run that prints, or whose GPUs work in bursts, gets twice its limit, and no more.
+
+A program that writes no heartbeat tells no phase, so whatever it prints is life, and only a silent log can be
+a hang: by its owner's word, or where it told steps before, and for far longer than between those.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.types.snapshot import Snapshot
 
 AT_WORK_TIMES = 2.0
+SILENT = "its log fell silent"  # also what a stop for that hang is remembered by
 _PRINTS_WITHIN = 0.2  # of the limit: what printed so lately is at work
 BURST_PCT = 30.0
 SPIN_PCT = 90.0
@@ -33,10 +37,8 @@ _PRINTING_IS_PROGRESS = frozenset({Phase.INIT, Phase.LOAD})
 
 def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagnosis | None:
     """Return the hang, if the phase's limit passed by the near clock since a step or phase last changed."""
-    if snapshot.stop_by == "user":  # it waits for its last checkpoint, and nobody may start it again
-        return None
     moved_at = _moved_at(snapshot, heartbeat.phase)
-    if moved_at is None or (snapshot.container or "").startswith("locked") or snapshot.container == "frozen":
+    if moved_at is None or _is_held(snapshot):
         return None
     phase, limit_s = heartbeat.phase, limits.limit_s(heartbeat.phase, heartbeat.step_s)
     if phase is not Phase.TRAIN and _is_at_work(snapshot, limit_s):
@@ -46,6 +48,43 @@ def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagn
         return None
     text = f"no progress in {phase.value} at step {snapshot.last_step} for {format_duration(silent_s)}"
     reading = Evidence(source="heartbeat", text=text, signature="no_progress")
+    return _hung(snapshot, reading, limit_s, f"hang: no progress in {phase.value}")
+
+
+def find_silence(snapshot: Snapshot, limits: Limits) -> Diagnosis | None:
+    """Return the hang of a command without a heartbeat, if its log was silent for longer than it may be."""
+    limit_s, since = silence_limit_s(snapshot, limits), snapshot.log_pace.quiet_since
+    if limit_s is None or since is None or _is_held(snapshot):
+        return None
+    if any(_bursts(gpu) or _computes(gpu) for gpu in snapshot.gpus_still):
+        limit_s *= AT_WORK_TIMES
+    silent_s = (snapshot.now - since).total_seconds()
+    if silent_s <= limit_s:
+        return None
+    step = snapshot.last_step
+    at = f" at step {step}" if step is not None else ""
+    text = f"its log fell silent{at} for {format_duration(silent_s)}"
+    reading = Evidence(source="log", text=text, signature="no_progress")
+    return _hung(snapshot, reading, limit_s, f"hang: {SILENT}")
+
+
+def silence_limit_s(snapshot: Snapshot, limits: Limits) -> float | None:
+    """Return how long a command's log may be silent before that is a hang; None: for ever.
+
+    After the last of its steps it may save and upload for long, unless its owner said how long.
+    """
+    if snapshot.kind != "command" or (snapshot.log.is_last_step and limits.silence_s is None):
+        return None
+    return limits.silence_limit_s(snapshot.log_pace)
+
+
+def _is_held(snapshot: Snapshot) -> bool:
+    """Whether its stillness is somebody's will: a backup's, or its user's, for whom it saves and stops."""
+    is_locked = (snapshot.container or "").startswith("locked") or snapshot.container == "frozen"
+    return is_locked or snapshot.stop_by == "user"
+
+
+def _hung(snapshot: Snapshot, reading: Evidence, limit_s: float, fingerprint: str) -> Diagnosis:
     cause = log_cause(snapshot.log)
     is_known = cause is not None and cause.confidence > 0.7
     root = cause.root if cause is not None and is_known else None
@@ -53,13 +92,11 @@ def find_hang(snapshot: Snapshot, heartbeat: Heartbeat, limits: Limits) -> Diagn
     return Diagnosis(
         state=RunState.HUNG,
         failure=cause.failure if cause is not None and is_known else FailureClass.HANG,
-        summary=f"hung: {text} (limit {format_duration(limit_s)}){_gpu_words(snapshot)}"
+        summary=f"hung: {reading.text} (limit {format_duration(limit_s)}){_gpu_words(snapshot)}"
         + (f'; "{shorten(root.text)}"' if root else ""),
         evidence=tuple(each for each in found if each is not None),
         confidence=0.95 if _tells_hang(snapshot) else 0.9,
-        fingerprint=cause.fingerprint
-        if cause is not None and is_known
-        else f"hang: no progress in {phase.value}",
+        fingerprint=cause.fingerprint if cause is not None and is_known else fingerprint,
     )
 
 
@@ -86,6 +123,12 @@ def _bursts(gpu: GpuStill) -> bool:
 def _spins(gpu: GpuStill) -> bool:
     is_low = gpu.power_w is None or gpu.stepping_w is None or gpu.power_w[1] < SPIN_POWER * gpu.stepping_w
     return gpu.utilization_pct[0] >= SPIN_PCT and is_low
+
+
+def _computes(gpu: GpuStill) -> bool:
+    """Whether it draws what it drew while steps were told: more than one that spins."""
+    is_known = gpu.power_w is not None and gpu.stepping_w is not None
+    return is_known and gpu.utilization_pct[0] >= SPIN_PCT and not _spins(gpu)
 
 
 def _idles(gpu: GpuStill) -> bool:

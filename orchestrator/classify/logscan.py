@@ -72,6 +72,8 @@ class LogScanner:
             exception=root.evidence() if root is not None else None,
             traceback=root.lines[-MAX_KEPT_LINES:] if root is not None else (),
             last_step=analysis.last_step,
+            mark=analysis.last_line.mark if analysis.last_line is not None else None,
+            is_last_step=analysis.last_line is not None and analysis.last_line.is_last,
             tail=self._tail_lines(),
             truncated=self._truncated,
         )

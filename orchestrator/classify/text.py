@@ -20,6 +20,7 @@ _STEP = re.compile(
     r"(?:^|[\s,:|\[({'\"])(?:global_)?(?:step|iter(?:ation)?|num_update)s?['\"]?\s*[:=#]?\s*(\d{1,12})\b(?!\.\d|\s?%)",
     re.IGNORECASE,
 )
+_TOTAL = re.compile(r"\s*(?:/|of)\s*(\d{1,12})\b")
 _BAR = re.compile(r"(?:^|[\s|])(\d{1,12})/(\d{1,12}) \[\d+:\d\d")
 _BAR_LABEL = re.compile(r"^\W*([A-Za-z][^:|%\s]*(?:\s+[^:|%\s]+)*):?\s*\d{1,3}%")
 _TRAINING_LABEL = re.compile(r"train|step|epoch|iter", re.IGNORECASE)
@@ -41,12 +42,16 @@ _GRAD = re.compile(r"\bgrad(?:_norm)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE
 
 @dataclass(frozen=True, kw_only=True)
 class StepLine:
-    """A line that reports finished work. `mark` is what is compared: a step, else an epoch."""
+    """A line that reports finished work. `mark` is what is compared: a step, else an epoch.
+
+    `is_last`: it says that there is no more to come, such as `step 500/500`.
+    """
 
     mark: float
     step: int | None = None
     loss: float | None = None
     grad: float | None = None
+    is_last: bool = False
 
     @property
     def is_finite(self) -> bool:
@@ -98,11 +103,14 @@ def read_step(text: str) -> StepLine | None:
         word in lowered for word in _STEP_COMPANY
     )
     if is_step and (found := _STEP.search(text)) is not None:
-        return _step_line(text, float(found.group(1)), step=int(found.group(1)))
+        total = _TOTAL.match(text, found.end())
+        is_last = total is not None and int(total.group(1)) == int(found.group(1))
+        return _step_line(text, float(found.group(1)), step=int(found.group(1)), is_last=is_last)
     if "/" in text and (bar := _BAR.search(text)) is not None:
         label = _BAR_LABEL.match(text)
         if has_loss or label is None or _TRAINING_LABEL.search(label.group(1)):
-            return _step_line(text, float(bar.group(1)), step=int(bar.group(1)))
+            is_last = int(bar.group(1)) == int(bar.group(2))
+            return _step_line(text, float(bar.group(1)), step=int(bar.group(1)), is_last=is_last)
         return None
     mark = _read_place(text) if has_loss else None
     return _step_line(text, mark, step=None) if mark is not None else None
@@ -123,8 +131,9 @@ def _read_place(text: str) -> float | None:
     return number if word is not None else None
 
 
-def _step_line(text: str, mark: float, *, step: int | None) -> StepLine:
-    return StepLine(mark=mark, step=step, loss=_find_number(_LOSS, text), grad=_find_number(_GRAD, text))
+def _step_line(text: str, mark: float, *, step: int | None, is_last: bool = False) -> StepLine:
+    loss, grad = _find_number(_LOSS, text), _find_number(_GRAD, text)
+    return StepLine(mark=mark, step=step, loss=loss, grad=grad, is_last=is_last)
 
 
 def _find_number(pattern: re.Pattern[str], text: str) -> float | None:

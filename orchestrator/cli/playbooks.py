@@ -18,6 +18,7 @@ from orchestrator.cli.context import (
 from orchestrator.cli.idle import idle, idle_parts
 from orchestrator.durations import format_duration
 from orchestrator.errors import NotFound
+from orchestrator.limits import limit_data, limit_words
 from orchestrator.terminal import plain
 from orchestrator.types.failure import FailureClass
 
@@ -57,6 +58,7 @@ def show(failure: ClassName = None, playbook: options.Playbook = None, as_json: 
     from rich.table import Table
 
     out.print(f"{book.source}: {_limits_line(book)}", markup=False)
+    out.print(f"hangs after {', '.join(limit_words(limit_data(book.limits)))}", markup=False)
     table = Table(box=None, pad_edge=False)
     for title in ("CLASS", "ACT", "TIMES", "THEN", "WITH", "WHY"):
         table.add_column(title, no_wrap=title != "WHY")
@@ -86,9 +88,12 @@ def check(
     book, base = load_playbook(file), load(shipped())
     differ = sorted(each.value for each in FailureClass if book.rules[each] != base.rules[each])
     notes = idle_parts(book)
+    shipped_limits = limit_data(base.limits)
+    limits = {key: value for key, value in limit_data(book.limits).items() if value != shipped_limits[key]}
     if as_json:
         names = [each.name for each in book.custom]
-        print_json({"file": str(file), "differs_in": differ, "custom": names, "notes": notes})
+        body = {"file": str(file), "differs_in": differ, "custom": names, "limits": limits, "notes": notes}
+        print_json(body)
         return
     own = (
         f"; other than the shipped one in {', '.join(differ)}"
@@ -99,6 +104,8 @@ def check(
     if book.custom:
         named = ", ".join(each.name for each in book.custom)
         SETTINGS.out.print(f"  rules of its own, the first that matches decides: {named}", markup=False)
+    if limits:
+        SETTINGS.out.print(f"  limits of its own: {', '.join(limit_words(limits))}", markup=False)
     for note in notes:
         SETTINGS.out.print(f"  note: {note}", markup=False)
 
@@ -168,6 +175,7 @@ def _globals(book: Playbook) -> dict[str, Any]:
         "gpu_floor_bytes": book.gpu_floor_bytes,
         "min_free_bytes": book.min_free_bytes,
         "grace_s": book.grace_s,
+        "limits": limit_data(book.limits),
         "allow": {key: {"minimum": b.minimum, "maximum": b.maximum} for key, b in book.allow.items()},
     }
 

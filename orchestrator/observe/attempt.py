@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.classify import CustomReader, LogScanner
 from orchestrator.observe.gputrack import GpuTrack
+from orchestrator.observe.logtrack import LogTrack
 from orchestrator.types.seen import Absent, ExitRecord, Heartbeat, LastWords, Phase, Present, Reading
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class AttemptView:
     step_times: list[float] = field(default_factory=list)
     phase_times: dict[Phase, list[float]] = field(default_factory=dict)  # of phases that ended, newest last
     gpu_track: GpuTrack = field(default_factory=GpuTrack)
+    log_track: LogTrack = field(default_factory=LogTrack)
     step_seen_at: datetime | None = None
     _told_step: int | None = None
     _phase_since: datetime | None = None
@@ -84,3 +86,4 @@ class AttemptView:
             seen = getattr(self, name)
             if seen is not None:
                 setattr(self, name, seen + gap)
+        self.log_track.forgive(gap)

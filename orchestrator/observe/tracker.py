@@ -13,7 +13,7 @@ from orchestrator.observe import parse
 from orchestrator.observe.attempt import AttemptView
 from orchestrator.observe.hostlog import HostLog
 from orchestrator.observe.onlookers import Onlooker, onlookers
-from orchestrator.types.seen import Blind, Gpu, Liveness, Phase, Present, Reading
+from orchestrator.types.seen import Absent, Blind, Gpu, Liveness, Phase, Present, Reading
 from orchestrator.types.snapshot import Snapshot
 from orchestrator.wire import Message, unpack_bytes
 
@@ -137,6 +137,7 @@ class RunTracker:
         if self.view is not None:
             self._older[self.view.number] = self.view
         self.view = AttemptView(number=newest, seen_at=now, custom=CustomReader(self.custom))
+        self.view.log_track.begin(now)
         # That the one before is gone says nothing of this one.
         self.liveness, self.is_synced = NOT_LOOKED, False
         return True
@@ -215,6 +216,9 @@ class RunTracker:
         view.custom.feed(data, offset)
         view.log_offset = offset + len(data)
         view.log_grew_at = now
+        view.log_track.grew(len(data), now)
+        if self._kind == "command" and isinstance(view.heartbeat, Absent):  # its log is all that tells of it
+            view.gpu_track.moved(now)
         return Sighting(
             of=view.number, log=data, log_offset=offset, is_log_anew=is_anew, predictions=predictions
         )
@@ -233,7 +237,8 @@ class RunTracker:
             return
         mine = [gpu for gpu in self.gpus.value if not wanted or gpu.index in wanted]
         beat = view.heartbeat.value if isinstance(view.heartbeat, Present) else None
-        view.gpu_track.read(mine, now, steps=beat is not None and beat.phase is Phase.TRAIN)
+        steps = beat.phase is Phase.TRAIN if beat is not None else view.log_track.tells_steps
+        view.gpu_track.read(mine, now, steps=steps)
 
     @staticmethod
     def _note_steps(view: AttemptView, rows: tuple[Mapping[str, Any], ...], now: datetime) -> None:
@@ -243,6 +248,10 @@ class RunTracker:
             if row.get("kind") == "train" and isinstance(row.get("step_s"), (int, float)):
                 view.step_times.append(float(row["step_s"]))
         del view.step_times[:-_STEP_WINDOW]
+
+    @property
+    def _kind(self) -> str:
+        return str((self.spec or {}).get("kind") or "trainer")
 
     @property
     def container_restarted(self) -> bool:
@@ -300,6 +309,7 @@ class RunTracker:
         started_at = self._started_at(view, now)
         log = view.log_reading()
         view.told_step(log.last_step, now)
+        view.log_track.told(log.mark, now)
         if view.gpu_track.is_empty:  # the guest sends what changed: an older attempt had the reading
             self._track_gpus(now)
         return Snapshot(
@@ -319,6 +329,7 @@ class RunTracker:
             heartbeat_seen_at=view.heartbeat_seen_at,
             log_grew_at=view.log_grew_at,
             step_seen_at=view.step_seen_at,
+            log_pace=view.log_track.pace(),
             gpus_still=view.gpu_track.still(now),
             container=self.container,
             container_lock=self.container_lock,
@@ -328,5 +339,5 @@ class RunTracker:
             host_up_s=self.host_up_s,
             host_lines=self.host.lines(started_at, self.own_gpus),
             disk_free_bytes=self.disk_free_bytes,
-            kind=str((self.spec or {}).get("kind") or "trainer"),
+            kind=self._kind,
         )

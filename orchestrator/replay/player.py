@@ -18,6 +18,7 @@ from orchestrator.replay.timeline import Moment, moments
 from orchestrator.types.decision import ActKind, Decision, History, PastAttempt
 from orchestrator.types.failure import Diagnosis, Evidence, RunState
 from orchestrator.types.seen import Present
+from orchestrator.types.snapshot import LogPace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +99,8 @@ class _Player:
         seen = self._tracker.snapshot(moment.at)
         if seen is None:
             return
-        snapshot = replace(seen, host_lines=moment.host_lines)
+        # The times of a recorded log are made up, so its silence is none.
+        snapshot = replace(seen, host_lines=moment.host_lines, log_pace=LogPace())
         limits = self._playbook.limits_for(self._tracker.median_step_s, self._tracker.median_phase_s)
         diagnosis = diagnose(snapshot, limits)
         before, self._diagnosis = self._diagnosis, diagnosis

@@ -65,9 +65,25 @@ class LogReading:
     exception: Evidence | None = None
     traceback: tuple[str, ...] = ()
     last_step: int | None = None
+    mark: float | None = None  # what the newest step line counts: a step, else a place within epochs
+    is_last_step: bool = False  # that line says that no more is to come, such as `step 500/500`
     tail: tuple[str, ...] = ()
     truncated: bool = False  # only a pane's last lines were seen, not the whole log
     custom: tuple[CustomMatch, ...] = ()  # in the order of the playbook
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPace:
+    """How a log was seen to grow, by the near clock; what was not watched is left out.
+
+    `step_s` is the rolling median between two steps that it told, `num_steps` of how many; `pause_s` is the
+    longest silence that ended.
+    """
+
+    quiet_since: datetime | None = None
+    num_steps: int = 0
+    step_s: float | None = None
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +106,7 @@ class Snapshot:
     heartbeat_seen_at: datetime | None = None  # near clock, when the newest *step or phase* change was seen
     log_grew_at: datetime | None = None
     step_seen_at: datetime | None = None  # near clock, when the log or the metrics last told a new step
+    log_pace: LogPace = LogPace()
     gpus_still: tuple[GpuStill, ...] = ()
     container: str | None = None  # "running", "stopped", "frozen", "locked:backup", None unknown
     container_lock: str | None = None  # "backup", "snapshot" ...: what Proxmox does with the container

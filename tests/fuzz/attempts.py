@@ -22,7 +22,7 @@ from orchestrator.types.seen import (
     Present,
     Reading,
 )
-from orchestrator.types.snapshot import Snapshot
+from orchestrator.types.snapshot import LogPace, Snapshot
 from tests.fuzz.logs import EXAMPLES
 
 if TYPE_CHECKING:
@@ -77,6 +77,13 @@ _lives = st.builds(
 )
 _gpus = st.builds(Gpu, index=st.integers(0, 7), utilization_pct=_floats, power_w=_floats, pids=st.just((7,)))
 _host_lines = st.builds(HostLine, text=_texts, at=_maybe_times, gpu=st.none() | st.integers(0, 7))
+_paces = st.builds(
+    LogPace,
+    quiet_since=_maybe_times,
+    num_steps=st.integers(0, 50),
+    step_s=st.none() | st.floats(-1.0, 1e9),
+    pause_s=st.floats(0.0, 1e9),
+)
 _past = st.builds(
     PastAttempt,
     attempt=st.integers(1, 9),
@@ -118,6 +125,7 @@ def snapshots(draw: st.DrawFn, log: LogReading) -> Snapshot:
             heartbeat_seen_at=_maybe_times,
             log_grew_at=_maybe_times,
             step_seen_at=_maybe_times,
+            log_pace=_paces,
             container=st.sampled_from((None, "running", "stopped", "frozen", "locked:backup")),
             container_restarted=st.booleans(),
             host_rebooted=st.booleans(),

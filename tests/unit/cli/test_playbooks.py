@@ -63,6 +63,20 @@ def test_a_right_file_is_checked_and_told_where_it_differs(capsys, tmp_path: Pat
     assert len(body["notes"]) == 2
 
 
+def test_the_limits_of_a_hang_are_shown_and_those_of_its_own_are_told(capsys, monkeypatch, tmp_path: Path):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "silence as learned from its steps" in answer(capsys, "show")
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: default\nlimits: {silence: 30m, train_steps: 8}\n")
+    assert "silence 30m" in answer(capsys, "show", "--playbook", str(path))
+    body = json.loads(answer(capsys, "show", "--playbook", str(path), "--json"))["limits"]
+    assert (body["silence_s"], body["train_s"], body["train_steps"]) == (1800, 600, 8)
+    assert "limits of its own: train_steps 8, silence 30m" in answer(capsys, "check", str(path))
+    told = json.loads(answer(capsys, "check", str(path), "--json"))
+    assert told["limits"] == {"silence_s": 1800, "train_steps": 8}
+    assert "limits" not in answer(capsys, "check", str(shipped()))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

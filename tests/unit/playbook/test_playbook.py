@@ -63,6 +63,13 @@ def test_one_rule_and_one_limit_may_be_overridden():
     assert mine.source == "mine.yaml"
 
 
+def test_no_silence_is_a_hang_by_the_shipped_playbook_and_one_may_be_named():
+    assert load(shipped()).limits.silence_s is None
+    mine = parse("extends: default\nlimits: {silence: 1h30m}\n", "mine.yaml")
+    assert (mine.limits.silence_s, mine.limits.train_s) == (5400, load(shipped()).limits.train_s)
+    assert mine.limits_for(2.0).silence_s == 5400
+
+
 def test_a_ladder_keeps_its_order_and_its_words():
     text = """
 rules:
@@ -104,6 +111,9 @@ def test_a_playbook_without_extends_must_have_every_rule():
         ("backoff: [5]\n", "mine.yaml:2: backoff.0: 5 is not allowed: write a number and a unit"),
         ("backoff: []\n", "mine.yaml:2: backoff: [] is not allowed"),
         ("limits: {train: 5x}\n", 'mine.yaml:2: limits.train: "5x" is not allowed'),
+        ("limits: {silence: 0s}\n", 'mine.yaml:2: limits.silence: "0s" is not allowed'),
+        ("limits: {silence: 30}\n", "mine.yaml:2: limits.silence: 30 is not allowed"),
+        ("limits: {quiet: 30m}\n", "mine.yaml:2: limits.quiet: unknown key"),
         ("jitter: 2\n", "mine.yaml:2: jitter: 2 is not allowed"),
         ("max_attempts_per_day: 0\n", "mine.yaml:2: max_attempts_per_day: 0 is not allowed"),
         ("max_attempts_per_day: true\n", "mine.yaml:2: max_attempts_per_day: true is not allowed"),
