@@ -241,6 +241,13 @@ def _await_start(place: RunDir, number: int) -> dict[str, Any]:
         if ended:
             raise Refusal("start_failed", f"attempt {number}: {ended.get('error')}", attempt=number)
         clock.wait(0.02)
-    session.kill(place.name, place.path)
-    message = f"attempt {number}: its supervisor did not start the trainer within {STARTED_LIMIT_S:.0f} s"
-    raise _failed(directory, number, Refusal("start_failed", message, attempt=number))
+    held = lock.take(place.lock)
+    if held is None:  # its supervisor, or what it started, is there, and only the disk is slow
+        pids = liveness.look(place, [number]).pids
+        return {"trainer_pid": pids[0] if pids else None}
+    try:
+        session.kill(place.name, place.path)
+        message = f"attempt {number}: its supervisor did not start the trainer within {STARTED_LIMIT_S:.0f} s"
+        raise _failed(directory, number, Refusal("start_failed", message, attempt=number))
+    finally:
+        os.close(held)

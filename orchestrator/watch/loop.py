@@ -95,7 +95,7 @@ class Watcher:
             for thread in (*self._streams, *self._kernels):
                 thread.start()
             try:
-                while not all(run.ended is not None and not run.busy for run in self.runs):
+                while not all(run.is_over for run in self.runs):
                     self.turn()
                     self._sink.refresh()
             finally:

@@ -202,6 +202,12 @@ class RunWatch:
         return self.verdict.due(now) if self.acting else None
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is to be watched any more; who is called to a hang gets to know where it hangs."""
+        is_open = self.acting and self.verdict.hangs and not self.hang_look.is_answered
+        return self.ended is not None and not self.busy and not is_open
+
+    @property
     def wants_stacks(self) -> bool:
         """Whether it hangs and its ranks were not asked yet; a watch that only observes asks nobody."""
         return self.verdict.hangs and self.acting and not self.busy and self.hang_look.is_wanted

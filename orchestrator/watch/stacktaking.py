@@ -83,6 +83,7 @@ class HangLook:
     """How far the look into one run's hang has come."""
 
     is_under_way: bool = False
+    is_answered: bool = False  # or cannot be had: whoever is called to it has what there is
     taken: Taken | None = None
     _is_begun: bool = False
 
@@ -97,12 +98,12 @@ class HangLook:
 
     def end(self, *, again: bool) -> None:
         """They have answered, or cannot be asked; `again`: not now."""
-        self.is_under_way = False
+        self.is_under_way, self.is_answered = False, True
         self._is_begun = self._is_begun and not again
 
     def forget(self) -> None:
         """It does not hang any more; a look that is under way goes on to its end."""
-        self._is_begun, self.taken = False, None
+        self._is_begun, self.is_answered, self.taken = False, False, None
 
 
 def take_stacks(

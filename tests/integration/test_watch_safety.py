@@ -163,6 +163,18 @@ def test_a_trainer_that_somebody_holds_still_by_a_signal_is_left_alone_until_it_
     assert not any(e["kind"] == "act" for e in watch.events()), watch.story()
 
 
+def test_who_is_called_to_a_hang_is_told_where_the_ranks_are_before_the_watch_ends(local):
+    local.playbook.write_text(
+        "extends: default\njitter: 0\nlimits: {train: 2s, init: 60s}\n"
+        "rules: {hang: {act: call, why: Somebody looks at it by hand.}}\n"
+    )
+    local.begin_standin("stuck", "--steps", "60", "--hang-at", "7", "--step-s", "0.1")
+    watch = local.watch("stuck")
+    assert watch.end(60) == 13, watch.story()
+    (stacks,) = [e for e in watch.events() if e["kind"] == "stacks"]
+    assert stacks["detail"]["ranks"], watch.story()
+
+
 def test_a_command_that_goes_into_the_background_is_told_what_became_of_it(local):
     local.begin("behind", "sh", "-c", "sleep 300 & exit 0")
     watch = local.watch("behind")
