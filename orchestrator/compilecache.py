@@ -134,7 +134,11 @@ def pick(artifacts: list[Artifact], prefix: str | None, where: str) -> list[Arti
     named = [each for each in artifacts if prefix is None or each.fingerprint.startswith(prefix)]
     if not named:
         what = f"no artifact {prefix!r}" if prefix is not None else "no compile artifact"
-        hint = f"there are: {there}" if artifacts else "the trainer saves one after its warm-up"
+        hint = (
+            f"there are: {there}"
+            if artifacts
+            else "the trainer saves one after its warm-up where inductor compiles (a GPU)"
+        )
         raise NotFound(f"{where}: {what}", hint=hint)
     whole = [each for each in named if each.problem is None]
     if not whole:

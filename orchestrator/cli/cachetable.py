@@ -103,4 +103,7 @@ def tell(places: Sequence[dict[str, Any]], *, as_json: bool, verdict: str) -> No
     if table.row_count:
         SETTINGS.out.print(table)
     else:
-        SETTINGS.out.print("no compile artifacts; the trainer saves them after its warm-up", markup=False)
+        text = (
+            "no compile artifacts; the trainer saves them after its warm-up where inductor compiles (a GPU)"
+        )
+        SETTINGS.out.print(text, markup=False)

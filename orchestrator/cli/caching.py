@@ -136,8 +136,9 @@ def restore(
 ) -> None:
     """Put saved compile artifacts into a run, so that its next attempt compiles nothing anew.
 
-    The trainer loads one only if torch, GPU, code and shapes are the same. Loading it runs code: give a
-    container what was saved from a container that you trust as much.
+    The trainer loads one only if torch, GPU, code and shapes are the same.
+    Loading it runs code: give a container what was saved from a container that
+    you trust as much.
 
     Examples:
 

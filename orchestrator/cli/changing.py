@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,11 @@ from orchestrator.cli.reporting import report
 from orchestrator.cli.secrets import check_secrets
 from orchestrator.cli.specifying import read_config
 from orchestrator.cli.watching import watch_rows
+from orchestrator.errors import ConfigError
 from orchestrator.launch import RunSpec, parse_setting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 def register(app: typer.Typer) -> None:
@@ -90,7 +94,7 @@ def relaunch(
     ] = None,
     python: Annotated[str | None, typer.Option("--python", help="Another python for the trainer.")] = None,
     inject: Annotated[
-        list[str] | None, typer.Option("--inject", help="Make the trainer really fail: CLASS@STEP.")
+        list[str] | None, typer.Option("--inject", help="Make the trainer really fail, as hang@40.")
     ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on to watch it.")] = False,
     yes: options.Yes = False,
@@ -113,7 +117,7 @@ def relaunch(
             fields["python"] = python
         if name:
             fields.update(config=name, config_toml=text)
-        return replace(old, **fields).with_changes(changes)
+        return changed(old, fields, changes)
 
     with opened_record() as record:
         row = find_run(record, run, host, ct)
@@ -126,7 +130,22 @@ def relaunch(
                 )
         finally:
             site.close()
-        spec = RunSpec(run=row.name, config=name or row.spec.get("config"))
+        command = tuple(row.spec.get("command") or ())
+        spec = RunSpec(run=row.name, command=command, config=name or row.spec.get("config"))
         report(launched, spec, as_json=as_json, in_line=watch)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=None))
+
+
+def changed(old: RunSpec, fields: Mapping[str, Any], settings: Sequence[tuple[str, str]]) -> RunSpec:
+    """Return the spec with fields replaced and configuration keys set.
+
+    Raises:
+        ConfigError: A configuration is given to a command of the user's own, which reads none.
+    """
+    if old.is_command and (settings or fields.get("config") or fields.get("inject")):
+        raise ConfigError(
+            f"{old.run} runs a command of its own; --config, --set and --inject are for the bundled trainer",
+            hint=f"`dflashctl stop {old.run}`, then `dflashctl launch --run {old.run} ... -- COMMAND`",
+        )
+    return replace(old, **fields).with_changes(settings)

@@ -41,8 +41,9 @@ def diff(
 ) -> None:
     """Say what changed between two attempts: torch, CUDA, driver, packages, cache, code, configuration, data.
 
-    With one argument: the last attempt that made progress, against the newest (or the one named). The most
-    suspicious comes first. Exit code 0 if nothing differs, 1 if something does, as diff has it.
+    With one argument: the last attempt that made progress, against the newest (or
+    the one named). The most suspicious comes first. Exit code 0 if nothing
+    differs, 1 if something does, as diff has it.
 
     Examples:
 

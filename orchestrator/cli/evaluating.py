@@ -44,7 +44,8 @@ def eval_(
 ) -> None:
     """Measure a run's drafter by real speculative decoding, in its container, with the run's own trainer.
 
-    The acceptance length is the mean number of accepted draft tokens a verification.
+    The acceptance length is the mean number of accepted draft tokens a
+    verification.
 
     Examples:
 

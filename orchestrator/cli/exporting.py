@@ -30,7 +30,8 @@ def export(
 ) -> None:
     """Pull the finished drafter, checked by sha256, and say how to serve it.
 
-    The folder appears when all of it is whole. Interrupted, the same command goes on where it was cut.
+    The folder appears when all of it is whole. Interrupted, the same command goes
+    on where it was cut.
 
     Examples:
 

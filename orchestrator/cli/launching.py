@@ -69,7 +69,10 @@ def launch(
     ] = None,
     inject: Annotated[
         list[str] | None,
-        typer.Option("--inject", help="Make the trainer really fail: CLASS@STEP, to see what happens then."),
+        typer.Option(
+            "--inject",
+            help="Make the trainer really fail, to see what happens: hang@40; all: python -m trainer -h.",
+        ),
     ] = None,
     env: Annotated[
         list[str] | None, typer.Option("--env", help="Pass this variable of yours on, by name.")

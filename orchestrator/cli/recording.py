@@ -48,8 +48,9 @@ def record(
 ) -> None:
     """Write a run down: its attempts, logs, numbers, GPU readings and ends, with their times, secrets masked.
 
-    `dflashctl replay` reads it again, and it is small enough for a bug report. A container that cannot be
-    reached leaves what the record knows. Look through it before you give it away.
+    `dflashctl replay` reads it again, and it is small enough for a bug report. A
+    container that cannot be reached leaves what the record knows. Look through it
+    before you give it away.
 
     Examples:
 

@@ -57,10 +57,12 @@ def replay(
 ) -> None:
     """Say what recorded runs and logs show, with the line that proves it, and what the playbook would do.
 
-    Nothing is connected to and nothing is done. Of a recorded run: every diagnosis and decision in order,
-    with its time, through the reader, the classifier and the playbook of a watch. A bare log says less than
-    a run: whether its program still lives is known only from an exit status. Of labelled logs: precision and
-    recall by class, what was taken for what, and what would be relaunched though a person should be called.
+    Nothing is connected to and nothing is done. Of a recorded run: every
+    diagnosis and decision in order, with its time, through the reader, the
+    classifier and the playbook of a watch. A bare log says less than a run:
+    whether its program still lives is known only from an exit status. Of labelled
+    logs: precision and recall by class, what was taken for what, and what would
+    be relaunched though a person should be called.
 
     Examples:
 

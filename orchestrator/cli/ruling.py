@@ -94,7 +94,8 @@ def match_lines(
 ) -> None:
     """Show which rules match which lines of a log, and what all of them together come to.
 
-    Of several shipped rules that match a line the first counts. A line that the run went on after does not.
+    Of several shipped rules that match a line the first counts. A line that the
+    run went on after does not.
 
     Examples:
 

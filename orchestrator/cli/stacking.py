@@ -38,7 +38,8 @@ def stacks(
 ) -> None:
     """Ask every rank where it is and go on training: by py-spy if the container has it, else by a signal.
 
-    The stacks are kept with the attempt. A watch takes them by itself before it stops what hangs.
+    The stacks are kept with the attempt. A watch takes them by itself before it
+    stops what hangs.
 
     Examples:
 
@@ -93,9 +94,12 @@ def _show_kept(row: RunRow, attempt: int | None, *, as_json: bool) -> None:
     from orchestrator.connection import list_files, read_files
 
     number = _newest(row) if attempt is None else attempt
+    older = (
+        f"--attempt {number - 1} shows those of the one before, " if attempt is None and number > 1 else ""
+    )
     none = NotFound(
         f"{row.name}: no stacks are kept of attempt {number}",
-        hint="`dflashctl stacks` asks a living run now",
+        hint=f"{older}`dflashctl stacks` asks a living run now",
     )
     site = site_of(row)
     try:

@@ -109,7 +109,10 @@ def _look_up(record: Record, row: RunRow, attempt: int | None) -> _Told:
             hint=f"attempts: {', '.join(map(str, made)) or 'none'}",
         )
     if not found:
-        raise NotFound(f"{row.name}: no failure on record", hint="`dflashctl status` looks at it now")
+        raise NotFound(
+            f"{row.name}: no failure on record, where a watch puts them",
+            hint=f"`dflashctl status {row.name}` looks at it now",
+        )
     diagnosis = next((d for d in reversed(found) if d.state in (RunState.DEAD, RunState.HUNG)), found[-1])
     events = record.events(row.id, limit=1000)
     mine = [e for e in events if e.attempt == diagnosis.attempt and e.kind == "outcome"]
@@ -119,7 +122,7 @@ def _look_up(record: Record, row: RunRow, attempt: int | None) -> _Told:
         diagnosis=diagnosis,
         actions=tuple(e.text for e in events if e.kind == "action" and e.at >= diagnosis.at),
         stacks=tuple(e.text.removeprefix("stacks: ") for e in mine if e.detail.get("action") == "stacks"),
-        before=tuple(_with_readings(d) for d in living),
+        before=tuple(dict.fromkeys(_with_readings(d) for d in living)),
     )
 
 

@@ -86,7 +86,8 @@ def rm(
 ) -> None:
     """Remove an ended run: its folder in the container, checkpoints included, and its entry in the record.
 
-    Its compile cache stays there, for a run of the same name, unless --cache is given.
+    Its compile cache stays there, for a run of the same name, unless --cache is
+    given.
 
     Examples:
 

@@ -103,7 +103,8 @@ def watch(
     """Follow runs: output, GPUs, failures with their proof; relaunch by the playbook. Alone: every run.
 
     Ends when each run has finished (0), was stopped (3), needs a person (12, 13),
-    or failed under --observe-only (10, 11). Ctrl-C ends the watch and nothing else.
+    or failed under --observe-only (10, 11). Ctrl-C ends the watch and nothing
+    else.
 
     Examples:
 

@@ -18,19 +18,21 @@ _SHOWN_EVIDENCE = 3
 
 
 def evidence_lines(detail: Mapping[str, Any]) -> list[str]:
-    """Return the first pieces of evidence of a diagnosis, one a line."""
+    """Return the first pieces of evidence of a diagnosis, one a line, none twice."""
     lines: list[str] = []
     for role, items in (
         ("evidence", detail.get("evidence") or ()),
         ("cascade", detail.get("cascades") or ()),
     ):
-        for item in items[:_SHOWN_EVIDENCE]:
-            where = f"{item['source']}" + (
-                f" byte {item['offset']}" if item.get("offset") is not None else ""
-            )
-            rank = f" rank {item['rank']}" if item.get("rank") is not None else ""
-            lines.append(f"{role} ({where}{rank}): {plain(item['text'])}")
+        told = dict.fromkeys(f"{role} {_told(item)}" for item in items)
+        lines += list(told)[:_SHOWN_EVIDENCE]
     return lines
+
+
+def _told(item: Mapping[str, Any]) -> str:
+    where = f"{item['source']}" + (f" byte {item['offset']}" if item.get("offset") is not None else "")
+    rank = f" rank {item['rank']}" if item.get("rank") is not None else ""
+    return f"({where}{rank}): {plain(item['text'])}"
 
 
 class PlainSink:

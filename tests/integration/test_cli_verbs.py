@@ -120,7 +120,9 @@ def test_launch_and_watch_in_one_and_a_finished_run_is_not_started_again(cli, la
 
 def test_a_relaunch_shows_the_difference_and_asks(cli, lab):
     launch_standin(cli, "r1", "--steps", "600")
-    words = ("relaunch", "r1", "--set", "optim.lr=1e-4")
+    done = cli.run("relaunch", "r1", "--set", "optim.lr=1e-4", "--yes", code=Exit.USAGE)
+    told(done, "r1 runs a command of its own", "-- COMMAND")
+    words = ("relaunch", "r1", "--python", "/usr/bin/python3")
     code, shown = answered(cli, *words, answer="n")
     assert code == Exit.USAGE
     assert "relaunch r1 at" in shown
@@ -128,7 +130,8 @@ def test_a_relaunch_shows_the_difference_and_asks(cli, lab):
     code, shown = answered(cli, *words, answer="y")
     assert code == 0
     assert "attempt 2 started" in shown
-    assert "optim.lr: (config) -> 1e-4" in shown
+    assert "python: python3 -> /usr/bin/python3" in shown
+    assert "attempt 2 started (python3" in shown
 
 
 @pytest.mark.slow

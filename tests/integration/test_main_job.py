@@ -272,9 +272,9 @@ def test_relaunch_with_changes_tells_the_difference_and_a_watch_stays(cli, lab, 
     launch_standin(cli, run, "--steps", "200", "--step-s", "0.1")
     watch = cli.watch(run)
     watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 8/"))
-    told = cli.json("relaunch", run, "--set", "optim.lr=1e-4", "--yes")
+    told = cli.json("relaunch", run, "--python", "/usr/bin/python3", "--yes")
     assert told["attempt"] == 2
-    assert told["changes"] == [{"key": "optim.lr", "old": "(config)", "new": "1e-4"}]
+    assert told["changes"] == [{"key": "python", "old": "python3", "new": "/usr/bin/python3"}]
     watch.wait_for(lambda e: e["kind"] == "attempt" and e["attempt"] == 2)
     watch.wait_for(lambda e: e["kind"] == "log" and e["attempt"] == 2 and "from step" in e["text"])
     assert watch.process.poll() is None

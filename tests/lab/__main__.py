@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 from tests.lab.host import LabError
@@ -93,11 +94,13 @@ def instructions(lab: Lab) -> str:
         ("GPUs", f"edit {lab.gpu_state}"),
     ]
     table = "\n".join(f"  {name:<18} {value}" for name, value in rows)
+    beside = Path(sys.executable).parent  # make lab puts nothing on PATH
     commands = [
-        f"dflashctl launch {where} {reach}{python}",
-        f"dflashctl watch {where} {reach}",
+        f"{beside}/dflashctl launch {where} {reach}{python}",
+        f"{beside}/dflashctl watch {where} {reach}",
         shlex.join([*lab.ssh_argv(), "pct", "exec", "200", "--", "nvidia-smi"]),
-        "python -m tests.lab shell",
+        f"lxc-freeze -P {lab.state / 'lxc'} -n {lab.ct}  # as a backup does; lxc-unfreeze ends it",
+        f"{sys.executable} -m tests.lab shell",
     ]
     return f"{table}\n\nTry:\n" + "\n".join(f"  {command}" for command in commands)
 

@@ -94,10 +94,18 @@ def test_a_hang_that_was_stopped_is_explained_with_what_was_read_of_it(say):
         run = record.save_run("r1", {}, "local", {}, now)
         record.save_attempt(run.id, 1)
         record.diagnosis(run.id, 1, hung, now)
+        record.diagnosis(run.id, 1, hung, now)  # again, after the container was frozen
         record.diagnosis(run.id, 1, dead, now)
     said = say("explain", "r1")[1]
     assert "died: it hung" in said
-    assert "before it: hung: no progress; GPU 0: 100 % at 120 W since" in said
+    assert said.count("before it: hung: no progress; GPU 0: 100 % at 120 W since") == 1
+
+
+def test_a_failure_that_no_watch_saw_is_not_denied(say):
+    with Record.open(Path("r.sqlite3")) as record:
+        record.save_run("r1", {}, "local", {}, SETTINGS.clock.now())
+    text = say("explain", "r1")[1]
+    assert "no failure on record, where a watch puts them; `dflashctl status r1` looks at it now" in text
 
 
 def test_an_attempt_can_be_named_only_for_kept_stacks(say):

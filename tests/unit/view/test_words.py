@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.types.decision import ActKind, Decision
 from orchestrator.types.failure import Diagnosis, FailureClass, RunState
-from orchestrator.view.plain import PlainSink
+from orchestrator.view.plain import PlainSink, evidence_lines
 from orchestrator.watch.events import WatchEvent
 from orchestrator.watch.telling import Teller
 
@@ -69,3 +69,13 @@ def test_a_decision_says_once_what_and_when(acting, end):
 def test_a_text_that_begins_with_its_kind_stands_alone(kind, text, line):
     event = WatchEvent(kind=kind, at=NOW, run="r1", target="pve/200", attempt=None, text=text)
     assert PlainSink(io.StringIO()).lines(event)[0].partition(" r1 ")[2] == line
+
+
+def test_a_line_that_proves_it_twice_is_told_once_and_leaves_room_for_others():
+    line = {"source": "log", "offset": 9, "rank": None, "text": "LustreError"}
+    others = [{"source": "log", "offset": n, "rank": 1, "text": "a"} for n in range(3)]
+    assert evidence_lines({"evidence": [line, line, *others]}) == [
+        "evidence (log byte 9): LustreError",
+        "evidence (log byte 0 rank 1): a",
+        "evidence (log byte 1 rank 1): a",
+    ]
