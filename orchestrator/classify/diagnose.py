@@ -188,10 +188,10 @@ def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
             _S.HEALTHY, None, "the trainer has ended; its last processes are being ended", confidence=0.5
         )
     if not liveness.supervisor:
-        # What it waits for does not come sooner for want of a supervisor.
-        beat = snapshot.heartbeat
-        hang = find_hang(snapshot, beat.value, limits) if isinstance(beat, Present) else None
-        return hang or _plain(
+        # What it waits for does not come sooner for want of a supervisor; but one that never had one was
+        # begun by hand, and is its person's.
+        is_ours = snapshot.started_at is not None
+        return (_hang(snapshot, limits) if is_ours else None) or _plain(
             _S.UNSUPERVISED,
             None,
             "the trainer is alive, its supervisor is gone; nobody will write how it ends",
@@ -199,6 +199,12 @@ def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
     if not isinstance(snapshot.heartbeat, Present):
         return _without_heartbeat(snapshot, limits)
     return find_hang(snapshot, snapshot.heartbeat.value, limits) or _healthy(snapshot.heartbeat.value)
+
+
+def _hang(snapshot: Snapshot, limits: Limits) -> Diagnosis | None:
+    if isinstance(snapshot.heartbeat, Present):
+        return find_hang(snapshot, snapshot.heartbeat.value, limits)
+    return find_silence(snapshot, limits) if isinstance(snapshot.heartbeat, Absent) else None
 
 
 def _left_behind(snapshot: Snapshot, liveness: Liveness) -> Diagnosis:

@@ -25,7 +25,7 @@ CLEAR_S = 600.0
 
 @dataclass(frozen=True)
 class Sample:
-    """Bytes at one instant, in seconds of any clock that goes forward."""
+    """Bytes at one instant, in seconds of any clock."""
 
     at_s: float
     log_bytes: int
@@ -71,10 +71,12 @@ class LogGrowth:
     _calm_since_s: float | None = None
 
     def add(self, sample: Sample) -> None:
-        """Take in a sample; a log that became shorter is another one, and its growth begins anew."""
-        if self._samples and sample.log_bytes < self._samples[-1].log_bytes:
+        """Take in a sample; one of a shorter log, or of a clock that was set back, begins the watch anew."""
+        last = self._samples[-1] if self._samples else sample
+        if sample.log_bytes < last.log_bytes or sample.at_s < last.at_s:
             self._samples.clear()
-        if self._samples and sample.at_s <= self._samples[-1].at_s:
+            self._calm_since_s = None
+        if self._samples and sample.at_s == last.at_s:
             return
         self._samples.append(sample)
         while len(self._samples) > 2 and sample.at_s - self._samples[1].at_s >= WINDOW_S:

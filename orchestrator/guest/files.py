@@ -16,6 +16,7 @@ MAX_JSON_BYTES = 8 << 20
 # A value on the wire shares its line with an envelope, and its characters may be escaped six to one.
 MAX_VALUE_BYTES = 600_000
 MAX_TEXT_CHARS = 48_000
+MAX_ITEM_BYTES = 16_000
 
 Stamp = tuple[int, int, int]
 
@@ -111,6 +112,13 @@ def fit(value: dict[str, Any]) -> dict[str, Any]:
     if len(json.dumps(cut)) <= MAX_VALUE_BYTES:
         return cut
     return {"schema": wire.SCHEMA, "too_large": True, "keys": [str(key)[:100] for key in list(value)[:100]]}
+
+
+def whole(value: dict[str, Any]) -> dict[str, Any]:
+    """Return `value` small enough for one line, without what is long: what is run again is never cut."""
+    if len(json.dumps(value)) <= MAX_VALUE_BYTES:
+        return value
+    return {key: item for key, item in value.items() if len(json.dumps(item)) <= MAX_ITEM_BYTES}
 
 
 def _cut(value: Any) -> Any:  # noqa: ANN401

@@ -172,7 +172,7 @@ class RunFeed:
             "run": self.run.name,
             "attempts": self._attempts,
             "attempt": self.newest,
-            "spec": files.fit(spec) if spec else None,
+            "spec": files.whole(spec) if spec else None,
             "attempt_info": self._files.get("attempt_info"),
             "alive": alive,
             "stop": self._masked_stop(),

@@ -164,9 +164,11 @@ def test_an_unsupervised_run_that_stands_still_hangs_as_any_other():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"heartbeat_seen_at": ago(9)}, {"heartbeat": Absent()}, {"stop_by": "user"}]
+    "changes",
+    [{"heartbeat_seen_at": ago(9)}, {"heartbeat": Absent()}, {"stop_by": "user"}, {"started_at": None}],
+    ids=["it moves", "it tells nothing", "its user stops it", "it was begun by hand"],
 )
-def test_an_unsupervised_run_that_moves_or_tells_nothing_or_is_stopped_hangs_not(changes):
+def test_an_unsupervised_run_that_may_stand_still_hangs_not(changes):
     silent = {"liveness": UNSUPERVISED, "heartbeat_seen_at": ago(100), **changes}
     assert diagnose(make_snapshot(**silent), LIMITS).state is RunState.UNSUPERVISED
 

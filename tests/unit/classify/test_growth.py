@@ -134,3 +134,17 @@ def test_any_sizes_in_any_order_give_a_number_or_nothing(rows):
 )
 def test_bytes_for_people(count, text):
     assert in_bytes(count) == text
+
+
+def test_a_clock_that_is_set_back_begins_the_watch_anew_and_hides_no_growth():
+    growth = LogGrowth()
+    for second in range(0, 300, 30):
+        growth.add(Sample(7200.0 + second, second * 1000, GB))
+    size = 300_000
+    told = []
+    for second in range(0, 600, 30):  # the clock was set back by two hours
+        size += 30 * GB // 3600
+        growth.add(Sample(float(second), size, GB))
+        told += [news] if (news := growth.news()) is not None else []
+    assert len(told) == 1
+    assert told[0].bytes_per_s == pytest.approx(GB / 3600, rel=0.2)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from orchestrator.classify import Limits, LogScanner, diagnose
 from orchestrator.types.failure import FailureClass, RunState
-from orchestrator.types.seen import Absent, Blind, GpuStill, Present
+from orchestrator.types.seen import Absent, Blind, GpuStill, Liveness, Present
 from orchestrator.types.snapshot import LogPace, LogReading
 from tests.builders import GONE, ago, make_exit, make_snapshot
 
@@ -183,3 +183,10 @@ def test_the_newest_step_line_counts_whatever_lines_come_between():
     assert (scanner.reading().mark, scanner.reading().is_last_step) == (8.0, True)
     scanner.feed(b"epoch 2\nstep 1/8 loss 2.0\n", scanner.reading().read_bytes)
     assert (scanner.reading().mark, scanner.reading().is_last_step) == (1.0, False)
+
+
+def test_without_a_supervisor_too_a_silent_log_is_a_hang():
+    alone = Present(Liveness(lock_held=True, pids=(7,), supervisor=False, session=True))
+    assert state(silent(liveness=alone)) is RunState.HUNG
+    assert state(silent(10, liveness=alone)) is RunState.UNSUPERVISED
+    assert state(silent(liveness=alone, heartbeat=Blind("torn"))) is RunState.UNSUPERVISED

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from orchestrator import wire
+from orchestrator.errors import ConfigError
 from orchestrator.guest import asked, files, gpu, paths
 from orchestrator.guest.refusal import Refusal
+from orchestrator.launch import RunSpec, spec_document, spec_from_document
 
 
 @pytest.mark.parametrize("name", ["dflash", "a", "A1._-", "x" * 64, "2026-11-29"])
@@ -122,3 +124,15 @@ def test_jitter_of_a_gpu_is_no_news():
 def test_a_gpu_that_is_gone_is_news():
     assert gpu.differs(reading(), {**reading(), "gpus": []})
     assert gpu.differs(reading(), gpu.nothing("the driver is gone"))
+
+
+def test_what_is_run_again_is_whole_or_cannot_be_run_again():
+    config = "".join(f"key_{number} = {number}\n" for number in range(60_000))
+    spec = RunSpec(run="r", config=None, config_toml=config, gpus=(0, 1))
+    document = spec_document(spec, state_dir="/s", attempt=1, created_at="t")
+    told = files.whole(document)
+    assert (told["attempt"], told["kind"], told["gpus"]) == (1, "trainer", [0, 1])
+    with pytest.raises(ConfigError, match="config_toml"):
+        spec_from_document(told)
+    small = {**document, "config_toml": config[:1000]}
+    assert files.whole(small) is small
