@@ -23,6 +23,8 @@ from orchestrator.terminal import plain
 from orchestrator.types.failure import FailureClass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from orchestrator.playbook import Playbook, Rule
 
 app = typer.Typer(
@@ -55,22 +57,31 @@ def show(failure: ClassName = None, playbook: options.Playbook = None, as_json: 
         for line in rule_lines(rules[0], book):
             out.print(line, markup=False)
         return
-    from rich.table import Table
-
     out.print(f"{book.source}: {_limits_line(book)}", markup=False)
     out.print(f"hangs after {', '.join(limit_words(limit_data(book.limits)))}", markup=False)
-    table = Table(box=None, pad_edge=False)
-    for title in ("CLASS", "ACT", "TIMES", "THEN", "WITH", "WHY"):
-        table.add_column(title, no_wrap=title != "WHY")
-    for rule in rules:
-        does = [
-            *(each.value for each in rule.remedies),
-            *([f"{len(rule.ladder)} rungs"] if rule.ladder else []),
-        ]
-        then = rule.then.value if rule.attempts else ""
-        times = str(rule.attempts) if rule.attempts else ""
-        table.add_row(rule.key, rule.act.value, times, then, ", ".join(does), rule.why)
-    out.print(table)
+    _print_table(rules)
+
+
+def _print_table(rules: Sequence[Rule]) -> None:
+    """Print a line a rule, and below it why: as a sixth column it would be a few letters wide."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    rows = [("CLASS", "ACT", "TIMES", "THEN", "WITH"), *map(_cells, rules)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    out = SETTINGS.out
+    out.print(lines[0], markup=False, style="bold")
+    for line, rule in zip(lines[1:], rules, strict=True):
+        out.print(line, markup=False)
+        out.print(Padding(Text(plain(rule.why), style="dim"), (0, 0, 0, 4)), soft_wrap=False)
+
+
+def _cells(rule: Rule) -> tuple[str, str, str, str, str]:
+    rungs = [f"{len(rule.ladder)} rungs"] if rule.ladder else []
+    times, then = (str(rule.attempts), rule.then.value) if rule.attempts else ("", "")
+    does = ", ".join([*(each.value for each in rule.remedies), *rungs])
+    return rule.key, rule.act.value, times, then, does
 
 
 @app.command()

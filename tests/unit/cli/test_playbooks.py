@@ -34,6 +34,17 @@ def test_every_class_is_shown_with_what_is_done_about_it(capsys, monkeypatch):
     assert body["allow"] == {"loss.chunk_tokens": {"minimum": 512, "maximum": None}}
 
 
+def test_why_is_readable_on_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = answer(capsys, "show")
+    table = text[text.index("CLASS") :].splitlines()
+    assert max(map(len, table)) <= 80
+    rules = json.loads(answer(capsys, "show", "--json"))["rules"]
+    words = " ".join(text.split())
+    assert all(rule["why"] in words for rule in rules), "nothing is cut"
+    assert len(table) < 3 * len(rules)
+
+
 def test_one_rule_is_shown_with_its_ladder_and_what_cannot_happen(capsys):
     text = answer(capsys, "show", "oom_cuda")
     assert "rung 2: loss.chunk_tokens x 0.5." in text
