@@ -1,5 +1,6 @@
 """What is seen: one stream per container, folded into one snapshot per run. Never changes anything."""
 
+from orchestrator.observe.attempt import Sighting
 from orchestrator.observe.holders import Holder, gpu_holders
 from orchestrator.observe.host import container_state
 from orchestrator.observe.hoststream import HostMute, HostReady, HostSaid, KernelSource, KernelStream
@@ -15,7 +16,7 @@ from orchestrator.observe.stream import (
     Received,
     Source,
 )
-from orchestrator.observe.tracker import NOT_LOOKED, RunTracker, Sighting
+from orchestrator.observe.tracker import NOT_LOOKED, RunTracker
 
 __all__ = [
     "NOT_LOOKED",

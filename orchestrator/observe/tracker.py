@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.classify import CustomReader
 from orchestrator.observe import parse
-from orchestrator.observe.attempt import AttemptView
+from orchestrator.observe.attempt import AttemptView, Sighting
+from orchestrator.observe.boot import Boot
 from orchestrator.observe.hostlog import HostLog
 from orchestrator.observe.onlookers import Onlooker, onlookers
 from orchestrator.types.seen import Absent, Blind, Gpu, Liveness, Phase, Present, Reading
 from orchestrator.types.snapshot import Snapshot
-from orchestrator.wire import Message, unpack_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
-    from orchestrator.types.failure import Evidence
     from orchestrator.userrules import CustomRule
+    from orchestrator.wire import Message
 
-_STEP_WINDOW = 50
 _KEPT_OLDER = 3
 # The guest answers a ping every 5 s. After so long without a word nothing is known of the present, and the
 # time until the next word was not watched: this program may have been stopped, or its machine asleep.
@@ -32,21 +30,6 @@ UNWATCHED_S = 20.0
 CLOCK_JITTER_S = 1.0
 NEVER_STARTED_S = 60.0  # the guest itself gives a start 15 s; the next one fences what is still under way
 NOT_LOOKED = Blind("not looked yet")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sighting:
-    """What one message brought that a person or the record wants."""
-
-    attempt: int | None = None  # a new newest attempt
-    of: int | None = None  # the attempt that the log or metrics are of
-    log: bytes = b""
-    log_offset: int = 0
-    is_log_anew: bool = False  # somebody emptied the log: what was told of it before is no part of it
-    metrics: tuple[dict[str, Any], ...] = ()
-    predictions: tuple[Evidence, ...] = ()
-    heartbeat: bool = False
-    environment: bool = False
 
 
 class RunTracker:
@@ -67,7 +50,7 @@ class RunTracker:
         self.container: str | None = None
         self.container_lock: str | None = None
         self.host_up_s: float | None = None
-        self.container_identity: tuple[Any, Any] | None = None
+        self.boot: Boot | None = None
         self.disk_free_bytes: int | None = None
         self.onlookers: tuple[Onlooker, ...] = ()
         self.looked_at: datetime | None = None
@@ -105,7 +88,7 @@ class RunTracker:
         kind = message["type"]
         if kind == "hello":
             self.clock_skew_s = float(message["now"]) - now.timestamp()
-            self.container_identity = (message.get("boot_id"), message.get("pid1_start_ticks"))
+            self.boot = Boot.of(message)
             self.host_up_s = message.get("uptime_s")
             self._is_new_stream = True
         elif kind == "gpu":
@@ -127,7 +110,9 @@ class RunTracker:
         """An attempt that dies at once may send its log and its end before the first `run` line names it."""
         is_fresh = self._begin(number, now)
         view = self.view if self.view is not None and self.view.number == number else self._older_view(number)
-        sighting = self._apply_attempt(view, message, now)
+        sighting = view.take(message, now)
+        if sighting.log and self._kind == "command" and isinstance(view.heartbeat, Absent):
+            view.gpu_track.moved(now)  # its log is all that tells of it
         return replace(sighting, attempt=number) if is_fresh else sighting
 
     def _begin(self, newest: int, now: datetime) -> bool:
@@ -136,7 +121,7 @@ class RunTracker:
             return False
         if self.view is not None:
             self._older[self.view.number] = self.view
-        self.view = AttemptView(number=newest, seen_at=now, custom=CustomReader(self.custom))
+        self.view = AttemptView(number=newest, seen_at=now, rules=self.custom)
         self.view.log_track.begin(now)
         # That the one before is gone says nothing of this one.
         self.liveness, self.is_synced = NOT_LOOKED, False
@@ -179,57 +164,6 @@ class RunTracker:
         self._is_removed = self.is_synced = True
         self.liveness = Blind(parse.removal(message.get("alive"), newest))
 
-    def _apply_attempt(self, view: AttemptView, message: Message, now: datetime) -> Sighting:
-        kind, value = message["type"], message.get("value")
-        if kind == "log":
-            return self._apply_log(view, message, now)
-        if kind == "metrics":
-            view.metrics_offset = int(message.get("next_offset") or message["offset"])
-            rows = tuple(message["lines"])
-            self._note_steps(view, rows, now)
-            return Sighting(of=view.number, metrics=rows)
-        if kind == "heartbeat":
-            return self._apply_heartbeat(view, value, now)
-        if kind == "exit":
-            view.exit = parse.reading(value, parse.exit_record, "exit.json")
-        elif kind == "last_words":
-            view.last_words = parse.reading(value, parse.last_words, "error.json")
-        elif kind == "result":
-            view.result = parse.reading(value, dict, "result.json")
-        elif kind == "environment":
-            view.environment = value
-            return Sighting(environment=True)
-        return Sighting()
-
-    def _apply_log(self, view: AttemptView, message: Message, now: datetime) -> Sighting:
-        data, offset = unpack_bytes(message["data"]), int(message["offset"])
-        is_anew = message.get("anew") is True
-        if is_anew:
-            view.log_begins_anew(CustomReader(self.custom))
-        # After a reconnect the guest begins where we asked; what overlaps was seen already.
-        seen = view.log_offset - offset
-        if seen > 0:
-            data, offset = data[seen:], view.log_offset
-        if not data:
-            return Sighting()
-        predictions = view.scanner.feed(data, offset)
-        view.custom.feed(data, offset)
-        view.log_offset = offset + len(data)
-        view.log_grew_at = now
-        view.log_track.grew(len(data), now)
-        if self._kind == "command" and isinstance(view.heartbeat, Absent):  # its log is all that tells of it
-            view.gpu_track.moved(now)
-        return Sighting(
-            of=view.number, log=data, log_offset=offset, is_log_anew=is_anew, predictions=predictions
-        )
-
-    def _apply_heartbeat(self, view: AttemptView, value: object, now: datetime) -> Sighting:
-        fresh = parse.reading(value, parse.heartbeat, "heartbeat.json")
-        if isinstance(fresh, Present):
-            view.beat(fresh.value, now)
-        view.heartbeat = fresh
-        return Sighting(heartbeat=True)
-
     def _track_gpus(self, now: datetime) -> None:
         """Let the newest attempt have the reading of its own GPUs."""
         view, wanted = self.view, (self.spec or {}).get("gpus")
@@ -240,42 +174,9 @@ class RunTracker:
         steps = beat.phase is Phase.TRAIN if beat is not None else view.log_track.tells_steps
         view.gpu_track.read(mine, now, steps=steps)
 
-    @staticmethod
-    def _note_steps(view: AttemptView, rows: tuple[Mapping[str, Any], ...], now: datetime) -> None:
-        for row in rows:
-            if isinstance(row.get("step"), int):
-                view.told_step(row["step"], now)
-            if row.get("kind") == "train" and isinstance(row.get("step_s"), (int, float)):
-                view.step_times.append(float(row["step_s"]))
-        del view.step_times[:-_STEP_WINDOW]
-
     @property
     def _kind(self) -> str:
         return str((self.spec or {}).get("kind") or "trainer")
-
-    @property
-    def container_restarted(self) -> bool:
-        """Whether pid 1 of the container, or the host's boot, is another one than when the attempt began."""
-        info = self.view.info if self.view else None
-        if not info or self.container_identity is None:
-            return False
-        return (info.get("boot_id"), info.get("pid1_start_ticks")) != self.container_identity
-
-    @property
-    def host_rebooted(self) -> bool:
-        """Whether the host was booted anew since the attempt began.
-
-        LXC gives each start of a container a boot id of its own. Ticks count from the host's boot: by them,
-        too, a container that was merely restarted is younger than the attempt.
-        """
-        info = (self.view.info if self.view else None) or {}
-        began, (boot_id, pid1_ticks) = (
-            info.get("supervisor_start_ticks"),
-            self.container_identity or (None, None),
-        )
-        if boot_id is None or info.get("boot_id") in (None, boot_id):
-            return False
-        return isinstance(began, int) and isinstance(pid1_ticks, int) and pid1_ticks < began
 
     @property
     def own_gpus(self) -> frozenset[int] | None:
@@ -307,7 +208,7 @@ class RunTracker:
             return None
         stop = self.stop if self.stop and self.stop.get("attempt") in (None, view.number) else None
         started_at = self._started_at(view, now)
-        log = view.log_reading()
+        boot, info, log = self.boot, view.info or {}, view.log_reading()
         view.told_step(log.last_step, now)
         view.log_track.told(log.mark, now)
         if view.gpu_track.is_empty:  # the guest sends what changed: an older attempt had the reading
@@ -333,8 +234,8 @@ class RunTracker:
             gpus_still=view.gpu_track.still(now),
             container=self.container,
             container_lock=self.container_lock,
-            container_restarted=self.container_restarted,
-            host_rebooted=self.host_rebooted,
+            container_restarted=boot is not None and bool(info) and boot.is_another(info),
+            host_rebooted=boot is not None and boot.is_of_another_host_boot(info),
             clock_skew_s=self.clock_skew_s,
             host_up_s=self.host_up_s,
             host_lines=self.host.lines(started_at, self.own_gpus),

@@ -2,6 +2,7 @@ from datetime import timedelta
 
 from orchestrator.observe import RunTracker
 from orchestrator.types.seen import Absent, Blind, Present
+from orchestrator.types.snapshot import Snapshot
 from orchestrator.wire import pack_bytes
 from tests.builders import NOW, attempt_message, heartbeat_json, run_message
 
@@ -13,6 +14,12 @@ def tracker_of_a_living_run() -> RunTracker:
     tracker.apply(HELLO, NOW)
     tracker.apply(run_message(), NOW)
     return tracker
+
+
+def seen(tracker: RunTracker) -> Snapshot:
+    snapshot = tracker.snapshot(NOW)
+    assert snapshot is not None
+    return snapshot
 
 
 def log_message(data: bytes, offset: int, attempt: int = 1) -> dict[str, object]:
@@ -80,9 +87,9 @@ def test_the_rest_of_an_old_attempts_log_is_told_after_a_cut():
 
 def test_another_pid_1_means_that_the_container_was_restarted():
     tracker = tracker_of_a_living_run()
-    assert not tracker.container_restarted
+    assert not seen(tracker).container_restarted
     tracker.apply({**HELLO, "pid1_start_ticks": 900}, NOW)
-    assert tracker.container_restarted
+    assert seen(tracker).container_restarted
 
 
 def test_no_driver_at_all_is_absent():
@@ -148,15 +155,15 @@ def test_no_log_byte_of_an_attempt_between_is_lost_after_a_cut():
 def test_lxc_gives_each_start_of_a_container_a_boot_id_of_its_own_and_that_is_no_reboot():
     tracker = tracker_of_a_living_run()
     tracker.apply({**HELLO, "boot_id": "c", "pid1_start_ticks": 900}, NOW)
-    assert tracker.container_restarted
-    assert not tracker.host_rebooted
+    assert seen(tracker).container_restarted
+    assert not seen(tracker).host_rebooted
 
 
 def test_ticks_that_count_from_another_boot_are_a_reboot_of_the_host():
     tracker = tracker_of_a_living_run()
     tracker.apply({**HELLO, "boot_id": "c", "pid1_start_ticks": 7}, NOW)
-    assert tracker.container_restarted
-    assert tracker.host_rebooted
+    assert seen(tracker).container_restarted
+    assert seen(tracker).host_rebooted
 
 
 def test_a_boot_id_alone_says_nothing_of_the_host():
@@ -165,6 +172,6 @@ def test_a_boot_id_alone_says_nothing_of_the_host():
     info = {"boot_id": "b", "pid1_start_ticks": 5}
     tracker.apply(run_message(attempt_info=info), NOW)
     tracker.apply({**HELLO, "boot_id": "c"}, NOW)
-    assert not tracker.host_rebooted
+    assert not seen(tracker).host_rebooted
     tracker.apply(HELLO, NOW)
-    assert not tracker.host_rebooted
+    assert not seen(tracker).host_rebooted
