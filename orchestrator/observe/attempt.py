@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,15 @@ class AttemptView:
             reading = replace(self.scanner.reading(), custom=self.custom.matches())
             self._reading = (self.log_offset, reading)
         return self._reading[1]
+
+    @property
+    def began_at(self) -> datetime | None:
+        """When its supervisor started it, by the container's clock; None while that is not known."""
+        started = self.info.get("started_at") if self.info else None
+        if isinstance(started, str):
+            with suppress(ValueError, OverflowError):  # what is no time is not known, and no fault of ours
+                return parse.instant(started)
+        return None
 
     def take(self, message: Message, now: datetime) -> Sighting:
         """Take in one message of this attempt's files.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from statistics import median
@@ -193,10 +192,8 @@ class RunTracker:
 
     def _started_at(self, view: AttemptView, now: datetime) -> datetime | None:
         """One that nothing was ever started of (its start was killed) counts as begun, after a while."""
-        started = view.info.get("started_at") if view.info else None
-        if isinstance(started, str):
-            with suppress(ValueError, OverflowError):  # what is no time is not known, and no fault of ours
-                return parse.instant(started)
+        if (began_at := view.began_at) is not None:
+            return began_at
         is_gone = isinstance(self.liveness, Present) and self.liveness.value.is_gone
         is_late = view.seen_at is not None and now - view.seen_at > timedelta(seconds=NEVER_STARTED_S)
         return view.seen_at if is_gone and is_late else None

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from orchestrator.observe.attempt import AttemptView
     from orchestrator.watch.faults import Faults
     from orchestrator.watch.runwatch import RunWatch
 
 logger = logging.getLogger(__name__)
+
+REREAD_BYTES = 64 << 20
 
 
 class Dispatch:
@@ -44,11 +47,12 @@ class Dispatch:
 
     def cursors(self, target: str) -> Mapping[str, Cursor]:
         """Return from where the target's guest should send, by run."""
-        return {run.row.name: run.cursor() for run in self.by_target[target]}
+        return {run.row.name: _cursor(run.tracker.view) for run in self.by_target[target]}
 
     def kernel_since(self, host: str) -> datetime | None:
         """Return when the first of the host's attempts began; None while that of one is not known."""
-        known = [run.kernel_since for run in self.by_host[host]]
+        views = [run.tracker.view for run in self.by_host[host]]
+        known = [view.began_at if view is not None else None for view in views]
         begins = [at for at in known if at is not None]
         return min(begins) if begins and len(begins) == len(known) else None
 
@@ -91,3 +95,10 @@ class Dispatch:
             what = "what the kernel said cannot be understood"
             with self._faults.contained(run, what, is_deafening=False):
                 run.host(observation.event, now)
+
+
+def _cursor(view: AttemptView | None) -> Cursor:
+    """Return what was seen already; a first look reads no more than the last REREAD_BYTES."""
+    if view is None:
+        return Cursor(None, -REREAD_BYTES, 0)
+    return Cursor(view.number, view.log_offset, view.metrics_offset)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from orchestrator.classify import diagnose
 from orchestrator.decide import decide
 from orchestrator.ladder import facts
-from orchestrator.observe import NOT_LOOKED, Cursor, RunTracker
-from orchestrator.observe.parse import instant
+from orchestrator.observe import NOT_LOOKED, RunTracker
 from orchestrator.types.decision import ActKind, Decision
 from orchestrator.types.failure import Diagnosis, RunState
 from orchestrator.watch.chronicle import Chronicle
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from orchestrator.types.snapshot import Snapshot
     from orchestrator.watch.samplebuffer import SampleBuffer
     from orchestrator.wire import Message
-
-REREAD_BYTES = 64 << 20
 
 _UNSEEN = frozenset({RunState.BLIND, RunState.CONTAINER_STOPPED, RunState.CONTAINER_FROZEN})
 
@@ -93,13 +90,6 @@ class RunWatch:
 
     # -- taking in
 
-    def cursor(self) -> Cursor:
-        """Return from where the guest should send; a first look reads no more than the last REREAD_BYTES."""
-        view = self.tracker.view
-        if view is None:
-            return Cursor(None, -REREAD_BYTES, 0)
-        return Cursor(view.number, view.log_offset, view.metrics_offset)
-
     def apply(self, message: Message, now: datetime) -> None:
         """Take in one message of the run or its container.
 
@@ -146,13 +136,6 @@ class RunWatch:
         kept = self.tracker.host.add(event, self.tracker.own_gpus)
         if kept is not None:
             self.host_teller.tell(kept, now, self.tracker.clock_skew_s)
-
-    @property
-    def kernel_since(self) -> datetime | None:
-        """When the attempt began by the container's clock; None while that is not known."""
-        info = self.tracker.view.info if self.tracker.view is not None else None
-        started = (info or {}).get("started_at")
-        return instant(started) if isinstance(started, str) else None
 
     def _begin_attempt(self, attempt: int, now: datetime) -> None:
         self.verdict.forget()

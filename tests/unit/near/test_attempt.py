@@ -67,6 +67,16 @@ def test_a_heartbeat_that_says_the_same_again_is_no_progress():
     assert view.heartbeat.value.phase is Phase.TRAIN
 
 
+def test_a_beginning_that_is_no_time_is_not_known():
+    view = AttemptView(number=1)
+    assert view.began_at is None
+    view.info = {"started_at": "2026-11-29T12:00:00.000000Z"}
+    assert view.began_at == NOW
+    for nonsense in ("soon", "9999-99-99T00:00:00Z", 7, None):
+        view.info = {"started_at": nonsense}
+        assert view.began_at is None
+
+
 @pytest.mark.parametrize(
     ("now", "is_another", "is_host"),
     [
