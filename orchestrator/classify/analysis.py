@@ -28,6 +28,7 @@ class Analysis:
         self.ledger = Ledger()
         self.last_step: int | None = None
         self.last_line: StepLine | None = None  # that told a step, or a place within epochs
+        self.num_restarts = 0  # that a launcher told, of all its ranks
         self.news: list[Evidence] = []
         self._ranks: dict[int | None, RankState] = {}
         self._busy: set[int | None] = set()
@@ -40,7 +41,7 @@ class Analysis:
     @property
     def has_only_steps(self) -> bool:
         """True while nothing was met but steps with finite numbers."""
-        is_new = not (self._busy or self.news or self.ledger.slots)
+        is_new = not (self._busy or self.news or self.ledger.slots or self.num_restarts)
         return is_new and all(state.has_only_steps for state in self._ranks.values())
 
     def feed(self, raw: bytes, offset: int) -> None:
@@ -54,6 +55,8 @@ class Analysis:
             body = state.drop_lead(body)
         if not body or self._feed_traceback(state, rank_number, body, offset):
             return
+        if lines.RESTART in body:
+            self._restart()
         if (step := read_step(body)) is not None:
             self._feed_step(state, rank_number, step, body, offset)
         self._feed_plain(state, rank_number, body, offset, is_step=step is not None)
@@ -118,6 +121,9 @@ class Analysis:
                 state.is_chained = True
             self._open_trace(state, number, offset)
             state.learn_lead(body[: body.index(lines.HEADER)])
+        elif body.startswith(lines.LOOKS):
+            state.is_noise = True
+            self._open_trace(state, number, offset)
         elif body.startswith("Exception in thread"):
             state.is_thread = True
         elif body.startswith(lines.NOISE):
@@ -148,10 +154,10 @@ class Analysis:
                 self._settle(state, number)
             return False
         state.trace = None
-        if trace.is_noise:
+        frames = "\n".join(trace.lines)
+        if trace.is_noise or (trace.is_thread and match.is_of_reporter(frames)):
             self._settle(state, number)
             return True
-        frames = "\n".join(trace.lines)
         hints = match.frame_hints(frames, is_thread=trace.is_thread)
         signature = match.match_exception(body, frames)
         found = self._found(state, number, signature, body, offset)
@@ -195,15 +201,22 @@ class Analysis:
             return False
         return not is_bar(body) and read_on(root, body, offset)
 
+    def _restart(self) -> None:
+        self.num_restarts += 1
+        for number, state in self._ranks.items():
+            self._commit(state)
+            self._settle(state, number)
+        self.ledger.restart()
+
     def _feed_step(
         self, state: RankState, number: int | None, step: StepLine, body: str, offset: int
     ) -> None:
         self._commit(state)
         self._settle(state, number)
         state.count(step, lambda: self._found(state, number, match.NONFINITE_LOSS, body, offset))
+        mark, self.last_line = state.advance(step), step
         if step.is_finite:
-            self.ledger.progress(number, step.mark)
-        state.mark, self.last_line = step.mark, step
+            self.ledger.progress(number, mark)
         if step.step is not None:
             state.step = self.last_step = step.step
 

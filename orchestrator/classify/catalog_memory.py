@@ -69,8 +69,9 @@ MEMORY: tuple[Signature, ...] = (
         ("memory", "alloc_failed", "executable batch size", "resource_exhausted"),
         r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
         r"|CUDA_ERROR_OUT_OF_MEMORY"
-        r"|cudaErrorMemoryAllocation|CUDNN_STATUS_ALLOC_FAILED|\bOutOfMemoryError\b"
-        r"|NVML_ERROR_INSUFFICIENT_MEMORY"
+        r"|cudaErrorMemoryAllocation|CUDNN_STATUS_ALLOC_FAILED"
+        # As an exception's name, not within a sentence, which may be about another program.
+        r"|(?:^|::|(?<!java\.lang)\.)OutOfMemoryError(?::|$)|NVML_ERROR_INSUFFICIENT_MEMORY"
         r"|No executable batch size found|RESOURCE_EXHAUSTED: ",
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 158.00 MiB.",
     ),

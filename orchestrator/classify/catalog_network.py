@@ -103,6 +103,7 @@ NETWORK: tuple[Signature, ...] = (
             *("requests.exceptions", "httpx", "urllib", "no route to host", "disconnected"),
             *("http error", "cas service"),
             *("resolve host", "clientpayload", "error sending request", "client has been closed"),
+            *("fstimeout", "aiohttp", "reqwest", "hf_transfer"),
         ),
         r"requests\.exceptions\.\w+|MaxRetryError|Max retries exceeded|NameResolutionError|[Nn]ame resolution"
         r"|Name or service not known|[Nn]etwork is unreachable|ConnectTimeout|ReadTimeout|\bSSLError"
@@ -117,7 +118,9 @@ NETWORK: tuple[Signature, ...] = (
         r"|error sending request for url|Bad Gateway|Service Unavailable|Gateway Time-?out|[Rr]ate limit"
         r"|client socket has (?:timed out|failed to connect)|ConnectionRefusedError"
         r"|Failed to establish a new connection"
-        r"|HTTP Error (?:429|50\d)|Cannot send a request, as the client has been closed",
+        r"|HTTP Error (?:429|50\d)|Cannot send a request, as the client has been closed|FSTimeoutError"
+        r"|aiohttp\.\S*(?:Timeout|Connection|Client)\w*Error|\breqwest::Error"
+        r"|downloading using `?hf_transfer",
         "requests.exceptions.ConnectionError: Max retries exceeded with url: /org/model",
         where=_EXC,
     ),
@@ -129,13 +132,13 @@ NETWORK: tuple[Signature, ...] = (
             *("unable to resolve",),
             *("name resolution", "client socket has", "curl: (", "connection broken"),
             *("failed to fetch", "timed out"),
-            *("network is unreachable", "network error"),
+            *("network is unreachable",),
         ),
         r"Max retries exceeded|\bRetrying in \d+s? ?\[Retry|[Cc]ould not resolve"
         r"|couldn't connect to '?https?:"
         r"|unable to resolve host|[Tt]emporary failure in name resolution|client socket has (?:timed out"
         r"|failed)"
-        r"|^curl: \((?:5|6|7|28|35|52|56)\)|after connection broken by|^E: Failed to fetch|Network error \("
+        r"|^curl: \((?:5|6|7|28|35|52|56)\)|after connection broken by|^E: Failed to fetch"
         r"|Connection to \S+ timed out\. \(|\): [Nn]etwork is unreachable|Read timed out\. \(",
         "Retrying in 8s [Retry 5/5].",
     ),

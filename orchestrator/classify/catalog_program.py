@@ -26,6 +26,14 @@ COMPILING: tuple[Signature, ...] = (
         where=_EXC,
     ),
     sig(
+        "fx_patcher_race",  # the tracer that one thread began was ended by another
+        _F.FX_TRACE_RACE,
+        ("current_patcher",),
+        r"AssertionError: CURRENT_PATCHER is None",
+        "AssertionError: CURRENT_PATCHER is None in finally block",
+        where=_EXC,
+    ),
+    sig(
         "recompile_limit_hit",
         _F.RECOMPILE_LIMIT,
         ("hit config",),

@@ -109,12 +109,13 @@ TRANSPORT: tuple[Signature, ...] = (
         _F.TMUX_ERROR,
         (
             *("no server running", "/tmux-", "no session", "no current", "can't find", "lost server"),
-            *("server exited", "session not found", "lost tty"),
+            *("server exited", "session not found", "lost tty", "connect to server"),
         ),
         r"\bno server running on |\berror connecting to \S*tmux\S* \(|^no sessions?$"
         r"|^no current (?:session|client|target)"
         r"|\bcan't find (?:pane|session|window|client)\b|^\[?lost (?:server|tty)\]?$"
-        r"|^\[?server exited(?: unexpectedly)?\]?$|^session not found: ",
+        r"|^\[?server exited(?: unexpectedly)?\]?$|^session not found: "
+        r"|^failed to connect to server(?:: (?:Connection refused|No such file or directory))?$",
         "no server running on /tmp/tmux-0/default",
         certain=True,
     ),

@@ -31,6 +31,7 @@ class Found:
     weak: bool = False
     is_traceback: bool = False
     is_handled: bool = False
+    is_restarted: bool = False  # its launcher began all ranks anew: the progress of any shows that it worked
     hints: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
 
@@ -142,12 +143,22 @@ class Ledger:
         """
         for key, slot in list(self.waiting.items()):
             found, slot_rank = slot.open, key[1]
-            if found is None or (slot_rank != rank and (slot_rank is not None or found.is_traceback)):
+            is_others = slot_rank != rank and (
+                slot_rank is not None or (found is not None and found.is_traceback)
+            )
+            if found is None or (is_others and not found.is_restarted):
                 continue
             if found.survive(mark):
                 slot.newest.survive(mark)
                 slot.open = None
                 del self.waiting[key]
+
+    def restart(self) -> None:
+        """Note that a launcher begins all its ranks anew: their steps may come again, and still be new."""
+        for slot in self.waiting.values():
+            if slot.open is not None:
+                slot.open.is_restarted, slot.open.mark_before = True, None
+                slot.newest.is_restarted, slot.newest.mark_before = True, None
 
     def all(self) -> list[Found]:
         """Return everything kept, in the order of the log."""

@@ -8,6 +8,8 @@ import re
 HEADER = "Traceback (most recent call last)"
 CHAINS = ("The above exception was the direct cause", "During handling of the above exception")
 NOISE = ("Exception ignored in", "--- Logging error ---")
+RESTART = "will restart worker group"  # of torchrun, to which the ranks' ends were no end
+LOOKS = ("Call stack:", "Stack (most recent call last)")  # a logger shows where it was called: no exception
 # A stack that faulthandler prints has no comma after the number: it is a look, not a traceback.
 FRAME = re.compile(r'^\s+File "[^"]+", line \d+(?:,|$)')
 EXCEPTION = re.compile(r"^((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::(?:\s.*)?)?$")

@@ -43,7 +43,7 @@ def from_log(log: LogReading) -> Cause | None:
     weak = sorted(roots, key=lambda m: (_vagueness(m), m.evidence.offset or 0))
     if weak:
         return _with_proofs(_from_weak(weak[0], log), roots)
-    return _from_echoes(matches)
+    return _from_echoes(matches, log)
 
 
 def is_of_the_way(found: LogMatch) -> bool:
@@ -98,11 +98,21 @@ def from_survived(log: LogReading) -> Cause | None:
     return _cause(survived[-1], _FAINT) if survived else None
 
 
-def _from_echoes(matches: list[LogMatch]) -> Cause | None:
+def _barely_survived(log: LogReading) -> LogMatch | None:
+    """The last traceback, if one step at most came after it: a bar is drawn once more at the end."""
+    raised = [m for m in log.matches if m.is_traceback and m.handled and m.evidence.role is Role.ROOT]
+    if not raised or log.last_step is None or raised[-1].last_step_before is None:
+        return None
+    return raised[-1] if 0 <= log.last_step - raised[-1].last_step_before <= 1 else None
+
+
+def _from_echoes(matches: list[LogMatch], log: LogReading) -> Cause | None:
     """A launcher's table, or a peer that is gone: what is seen of a failure whose own words are not."""
     tables = [m for m in matches if m.failure is _F.TORCHRUN_WRAPPER]
     if not tables:
         return None
+    if (latest := _barely_survived(log)) is not None:
+        return _cause(latest, _LIKELY)
     rows = [m for m in tables if m.evidence.signature == "launcher_row"]
     root = (rows[-1:] or tables)[0].evidence  # the table ends with the rank that failed first
     words = "a rank failed, and only the launcher's words are to be seen; read more of the log"

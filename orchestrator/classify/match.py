@@ -7,35 +7,54 @@ import re
 from orchestrator.classify.catalog import SIGNATURES
 from orchestrator.classify.signature import Signature, Where
 from orchestrator.classify.words import Words
-from orchestrator.types.failure import FailureClass
+from orchestrator.types.failure import FailureClass, Role
 
 _F = FailureClass
 
 
-def _by_frames(name: str, failure: FailureClass, *, weak: bool = False, generic: bool = False) -> Signature:
+def _by_frames(
+    name: str,
+    failure: FailureClass,
+    *,
+    role: Role = Role.ROOT,
+    weak: bool = False,
+    generic: bool = False,
+) -> Signature:
     """A signature that code finds, from frames or numbers; its pattern is never searched for."""
     never = re.compile(r"(?!)")
     return Signature(
-        name=name, failure=failure, words=(), pattern=never, example="", weak=weak, generic=generic
+        name=name, failure=failure, words=(), pattern=never, example="", role=role, weak=weak, generic=generic
     )
 
 
 DENSE_OOM = _by_frames("dense_oom", _F.OOM_DENSE_FALLBACK)
 FRAGMENTED_OOM = _by_frames("oom_fragmented", _F.OOM_FRAGMENTATION)
+CALLED_IN_TRACE = _by_frames("called_in_trace", _F.FX_TRACE_RACE)
+CUT_LAUNCHER = _by_frames("launcher_cut", _F.TORCHRUN_WRAPPER, role=Role.CASCADE)
 CUT_RACE = _by_frames("fx_frames", _F.FX_TRACE_RACE, weak=True)
 CUT_TRACEBACK = _by_frames("traceback_cut", _F.PYTHON_EXCEPTION, weak=True)
 UNKNOWN_EXCEPTION = _by_frames("exception", _F.PYTHON_EXCEPTION, generic=True)
 NONFINITE_LOSS = _by_frames("nonfinite_loss", _F.NAN_LOSS)
 
-_FOUND_BY_CODE = (*(DENSE_OOM, FRAGMENTED_OOM, CUT_RACE, CUT_TRACEBACK, UNKNOWN_EXCEPTION, NONFINITE_LOSS),)
+_FOUND_BY_CODE = (
+    *(DENSE_OOM, FRAGMENTED_OOM, CALLED_IN_TRACE, CUT_RACE, CUT_LAUNCHER, CUT_TRACEBACK),
+    *(UNKNOWN_EXCEPTION, NONFINITE_LOSS),
+)
 BY_NAME = {s.name: s for s in (*SIGNATURES, *_FOUND_BY_CODE)}
 _WORDS = tuple((word, order) for order, s in enumerate(SIGNATURES) for word in s.words)
 _INDEX = Words(word.encode() for word, _ in _WORDS)
 
 _DENSE_FRAME = re.compile(r"\b(?:sdpa_dense(?:_backward)?|_?math_attention(?:_inner)?)\b")
 _MEMORY = re.compile(r"out of memory|can't allocate memory|not enough memory")
-_TRACING_FRAME = re.compile(r"in (?:dispatch_trace|symbolic_trace)\b")
+_TRACING_FRAME = re.compile(
+    r"in (?:dispatch_trace|symbolic_trace)\b|_symbolic_trace\.py\", line \d+, in trace\b"
+)
 _CALLED_IN_TRACE = re.compile(r"in (?:module_call_wrapper|call_module)\b|_orig_module_call\(")
+_LAUNCHER_FRAME = re.compile(r"^[^\"]*torch/distributed/(?:run|launcher/api)\.py")
+# What reports to a service runs in threads of its own, and trains nothing.
+_REPORTER_FRAME = re.compile(
+    r"^[^\"]*/(?:wandb|tensorboardX?|torch/utils/tensorboard|comet_ml|mlflow|neptune|clearml|tqdm|swanlab)/"
+)
 _ANNOTATE_FRAME = re.compile(r"torch/fx/traceback\.py")
 _RECOMPILING_FRAME = re.compile(r"^[^\"]*torch/_dynamo/convert_frame\.py")
 _ATTENTION_FRAME = re.compile(r"\bself\.(?:self_)?attn\w*\(|\bflex_attention\b|\battn_output\b")
@@ -75,6 +94,8 @@ def match_exception(text: str, frames: str = "") -> Signature:
     if _MEMORY.search(text) and _DENSE_FRAME.search(frames):
         return DENSE_OOM  # whatever the size: a giant allocation alone is no proof, a small one no disproof
     found = next((s for s in _candidates(text) if s.pattern.search(text)), UNKNOWN_EXCEPTION)
+    if found is UNKNOWN_EXCEPTION and _CALLED_IN_TRACE.search(frames) and not _TRACING_FRAME.search(frames):
+        return CALLED_IN_TRACE  # modules are hooked while one is traced, and this thread traces none
     return _by_numbers(found, text)
 
 
@@ -118,7 +139,14 @@ def _candidates(text: str) -> list[Signature]:
 
 def match_cut(frames: str) -> Signature:
     """Return the signature of a traceback whose last line never came."""
+    if _LAUNCHER_FRAME.search(frames.rpartition('File "')[2]):
+        return CUT_LAUNCHER
     return CUT_RACE if _CALLED_IN_TRACE.search(frames) else CUT_TRACEBACK
+
+
+def is_of_reporter(frames: str) -> bool:
+    """Whether the innermost frame is of a program that reports to a service."""
+    return _REPORTER_FRAME.search(frames.rpartition('File "')[2]) is not None
 
 
 def frame_hints(frames: str, *, is_thread: bool) -> tuple[str, ...]:

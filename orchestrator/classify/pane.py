@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.classify import match
 from orchestrator.classify.cause import log_cause
 from orchestrator.classify.exits import Cause, exit_signal, from_record
+from orchestrator.classify.lines import HEADER
 from orchestrator.classify.logcause import (
     CUT_ATTENTION,
     explain_signal,
@@ -16,6 +17,7 @@ from orchestrator.classify.logcause import (
     is_of_the_way,
     is_weak_by_nature,
 )
+from orchestrator.classify.text import read_step
 from orchestrator.classify.titles import title
 from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
 
@@ -33,7 +35,8 @@ _PROMPT = re.compile(
 )
 _SUMMARY = re.compile(
     r"train(?:ing)? (?:is |has )?(?:run )?(?:complete|finished|done|ended)|finished training|train_runtime"
-    r"|all epochs (?:done|complete)|done\.? total time|\bfinished at step \d+",
+    r"|all epochs (?:done|complete)|done\.? total time|\bfinished at step \d+|done training"
+    r"|`Trainer\.fit` stopped: `max_\w+=\d+` reached",
     re.IGNORECASE,
 )
 _CARETS = re.compile(r"^\s*[\^~]{4,}\s*$")
@@ -234,10 +237,13 @@ def _spin(log: LogReading) -> Diagnosis | None:
 
 def _cut_off(log: LogReading) -> Cause | None:
     """Return a crash of which not even a frame's head is to be seen, only source lines and carets."""
-    if not any(_CARETS.match(line) for line in log.tail):
+    places = [place for place, line in enumerate(log.tail) if _CARETS.match(line)]
+    if not places or any(HEADER in line for line in log.tail[: places[0]]):  # read from its head on
+        return None
+    if any(read_step(line) is not None for line in log.tail[places[-1] :]):
         return None
     shown = next((line for line in reversed(log.tail) if _ATTENTION.search(line)), None)
-    text = shown if shown is not None else next(line for line in log.tail if _CARETS.match(line))
+    text = shown if shown is not None else log.tail[places[0]]
     root = Evidence(source="pane", text=text.strip(), signature=match.CUT_TRACEBACK.name)
     if shown is None:
         words = "a crash whose exception line is cut off"

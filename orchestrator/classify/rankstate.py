@@ -20,7 +20,8 @@ _HEAD_END = re.compile(r"\bin [\w.<>]+$|^(?:n )?[\w.<>]+$")
 _HEAD_REST = re.compile(r"^[\w.<>]{1,60}$")
 MAX_LOST_GRADS = 5  # in a row
 MAX_FRAME_CHARS = 32_000
-MAX_LEAD = 80
+_WITHIN_MARK = 1e-6
+MAX_LEAD = 160  # torchrun's loggers name time, process and a long path
 
 
 @dataclass
@@ -67,6 +68,7 @@ class RankState:
     """One rank's progress, and the traceback that is being read of it."""
 
     mark: float | None = None
+    told: StepLine | None = None  # the newest step that was read
     step: int | None = None
     num_losses: int = 0
     num_lost: int = 0  # losses in a row that are no numbers
@@ -80,6 +82,15 @@ class RankState:
     is_thread: bool = False
     is_noise: bool = False
     lead: re.Pattern[str] | None = None  # of the traceback that is being read
+
+    def advance(self, step: StepLine) -> float:
+        """Return how far this rank is. An epoch told with few digits stays, while its losses go on."""
+        told, mark = self.told, step.mark
+        if told is not None and self.mark is not None and told.mark == step.mark:
+            is_new = step.step is None and step.loss is not None and step.loss != told.loss
+            mark = self.mark + (_WITHIN_MARK if is_new else 0.0)
+        self.mark, self.told = mark, step
+        return mark
 
     def count(self, step: StepLine, found: Callable[[], Found]) -> None:
         """Count the numbers of a step, and keep the first line of a row of lost ones."""
@@ -120,4 +131,4 @@ class RankState:
     @property
     def has_only_steps(self) -> bool:
         """True while this rank has reported nothing but steps with finite numbers."""
-        return replace(self, mark=None, step=None, num_losses=0) == RankState()
+        return replace(self, mark=None, told=None, step=None, num_losses=0) == RankState()

@@ -49,7 +49,7 @@ def fold(lines: bytes) -> bytes:
 # What begins, ends or names a traceback, beside the catalogue's own words.
 _STRUCTURE = (
     *(b"traceback", b"exception", b'file "', b"error", b"interrupt", b"failed", b"limithit", b"exceeded"),
-    *(b"refused", b"invalid", b"corrupt", b"nonfinite"),
+    *(b"refused", b"invalid", b"corrupt", b"nonfinite", b"call stack", b"stack (most", b"will restart"),
 )
 _STEPS = (b"loss", b"step", b"iter", b"num_updates")
 _BAR = b"0 [0"

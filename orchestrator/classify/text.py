@@ -12,7 +12,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # [rank0]: of torch, [default0]: of torchrun --tee, 0: of srun; a pid or a worker's name may come first.
 _RANK = re.compile(
-    r"(?:\[\d+\] ?|\(\w+ pid=\d+\) ?)?(?:\[(?:rank|default) ?(\d{1,5})\]:? ?|(\d{1,4}): (?=\S| ))"
+    r"(?:\[\d+\] ?|\(\w+ pid=\d+\) ?)?(?:\[(?:rank|default) ?(\d{1,5})\]:? ?| {0,3}(\d{1,4}): (?=\S| ))"
 )
 
 _NUMBER = r"([-+]?(?:nan|inf(?:inity)?|\d+\.?\d*(?:e[-+]?\d+)?))"
@@ -27,6 +27,7 @@ _TRAINING_LABEL = re.compile(r"train|step|epoch|iter", re.IGNORECASE)
 # A sentence may speak of a step; a step's report has a number beside it.
 _STEP_COMPANY = ("loss", "lr", "tok/s", "ok", "time")
 _LEFT_OUT = ("weights unchanged", "over guard.max_skips", "train_runtime")  # the last sums up a whole run
+_TOKENS = re.compile(r"['\"]num_input_tokens_seen['\"]: ['\"]?(\d{1,18})\b")
 _EPOCH = re.compile(r"['\"]epoch['\"]: ['\"]?(\d+(?:\.\d+)?)")
 # Of programs that count batches within an epoch: [5][3550/7330], Epoch: 1 [640/60000 (1%)], 12/100 [==>...]
 _PLACE = re.compile(r"(?:\[(\d{1,6})\])?\[(\d{1,12})/(\d{1,12})(?:\]| \()")
@@ -37,7 +38,7 @@ _MANY_BATCHES = 1e12
 _LOSS = re.compile(
     r"(?<![a-z_])(?:train[_ ]?)?loss(?: train)?['\"]?\s*[:= ]\s*['\"]?" + _NUMBER, re.IGNORECASE
 )
-_GRAD = re.compile(r"\bgrad(?:_norm)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE)
+_GRAD = re.compile(r"\bgrad(?:[_ ]norm)?['\"]?\s*[:= ]\s*" + _NUMBER, re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ def clean(line: bytes) -> str:
 def split_rank(text: str) -> tuple[int | None, str]:
     """Return the rank that a launcher wrote before the line, or None, and the rest of the line."""
     first = text[:1]
-    if not first or (first not in "[(" and not first.isdigit()):
+    if not first or (first not in "[( " and not first.isdigit()):
         return None, text
     match = _RANK.match(text)
     if match is None:
@@ -118,6 +119,8 @@ def read_step(text: str) -> StepLine | None:
 
 def _read_place(text: str) -> float | None:
     """Return how far a line says that its program is, where it counts in epochs or within them."""
+    if (tokens := _TOKENS.search(text)) is not None:  # finer than the epoch beside it
+        return float(tokens.group(1))
     if (epoch := _EPOCH.search(text)) is not None:
         return float(epoch.group(1))
     word = _EPOCH_WORD.search(text)

@@ -53,8 +53,10 @@ def test_each_kind_of_text_is_given_its_class(name: str, case: dict[str, Any]):
     assert (found.state is RunState.BLIND) is is_transport
 
 
-# Of another rank than the one whose steps are seen, progress proves nothing.
-SURVIVABLE = [case for name, case in FAILING if not case["text"].startswith("[rank")]
+# Of another rank than the one whose steps are seen, progress proves nothing; nor of a race of threads.
+SURVIVABLE = [
+    case for name, case in FAILING if not case["text"].startswith("[rank") and name != "fx_trace_race"
+]
 
 
 @pytest.mark.parametrize("case", SURVIVABLE, ids=range(len(SURVIVABLE)))

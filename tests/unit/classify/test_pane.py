@@ -202,3 +202,29 @@ def test_lines_that_a_pane_broke_are_understood_without_its_width(
 ):
     shown = broken(text, width) + (TABLE if failure is _F.SIGNAL_EXIT else "")
     assert pane(shown, record(1)).failure is failure
+
+
+LAUNCHER = """\
+  File "/venv/lib/python3.11/site-packages/torch/distributed/run.py", line 803, in run
+    elastic_launch(
+  File "/venv/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 135, in __call__
+    return launch_agent(self._config, self._entrypoint, list(args))
+"""
+
+
+def test_a_launchers_own_frames_are_a_wrapper_and_no_cause():
+    assert pane(HEAD + LAUNCHER).failure is _F.TORCHRUN_WRAPPER
+
+
+def test_a_program_that_a_launcher_runs_in_its_own_process_speaks_for_itself():
+    own = '  File "/run/train.py", line 4, in <module>\n    main()\n'
+    assert pane(HEAD + LAUNCHER + own).failure is _F.PYTHON_EXCEPTION
+
+
+def test_carets_of_a_traceback_that_was_read_whole_are_no_crash():
+    read = HEAD + '  File "/run/a.py", line 4, in f\n    g()\n    ^^^^^\n'
+    assert pane(f"--- Logging error ---\n{read}TypeError: no\n").failure is None
+
+
+def test_carets_before_newer_steps_are_no_crash():
+    assert pane("    self.self_attn(\n    ^^^^^^^^^^^^^^^\n" + STEPS).failure is None

@@ -121,3 +121,37 @@ def test_lost_gradients_are_found_whatever_pieces_the_log_comes_in():
     whole = LogScanner()
     whole.feed(raw, 0)
     assert scanner.reading() == whole.reading()
+
+
+def test_losses_that_go_on_in_one_epoch_are_progress():
+    form = "{{'loss': {x}, 'grad_norm': 0.3, 'learning_rate': 1e-05, 'epoch': 0.08}}"
+    before, after = steps(form, 1, 4), steps(form, 1, 2, "2.30") + steps(form, 1, 2, "2.29")
+    assert still_open(before + ERROR + after) == []
+
+
+def test_a_bar_that_is_drawn_again_is_no_progress():
+    form = "{{'loss': {x}, 'grad_norm': 0.3, 'learning_rate': 1e-05, 'epoch': 0.08}}"
+    assert still_open(steps(form, 1, 4) + ERROR + steps(form, 1, 4)) == [FailureClass.OOM_CUDA]
+
+
+RESTARTED = (
+    "E0310 02:11:41.717000 901 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1)\n"
+    "I0310 02:11:41.731000 901 agent/server/api.py:879] [default] Worker group FAILED. 3/3 attempts left; "
+    "will restart worker group\n"
+)
+
+
+def ranked(rank: int, text: str) -> str:
+    return "".join(f"[default{rank}]:{line}\n" for line in text.splitlines())
+
+
+def test_what_a_launcher_began_anew_is_survived_by_any_ranks_steps():
+    crash = ranked(0, steps(FORMATS["own"], 40, 50)) + ranked(2, ERROR)
+    again = ranked(0, steps(FORMATS["own"], 41, 44))
+    assert FailureClass.OOM_CUDA in still_open(crash + again)
+    assert FailureClass.OOM_CUDA not in still_open(crash + RESTARTED + again)
+
+
+def test_a_restart_without_a_step_after_it_survived_nothing():
+    crash = ranked(0, steps(FORMATS["own"], 40, 50)) + ranked(2, ERROR)
+    assert FailureClass.OOM_CUDA in still_open(crash + RESTARTED)
