@@ -68,9 +68,12 @@ def moments(recording: Recording) -> Iterator[Moment]:
         _fill(span, recording, attempt, after)
         span.told.sort(key=lambda told: told[0])  # stable: at one time as they were put in
         _end(span, recording, attempt, after)
-        lines = [(_instant(row.get("at")) or span.begin, row) for row in attempt.lines("kernel.jsonl")]
+        rows = [(_instant(row.get("at")) or span.begin, row) for row in attempt.lines("kernel.jsonl")]
+        to_come = [_host_line(when, row) for when, row in sorted(rows, key=lambda row: row[0], reverse=True)]
+        seen: tuple[HostLine, ...] = ()
         for at, told in _with_pings(span.told):
-            seen = tuple(_host_line(when, row) for when, row in lines if when <= at)
+            while to_come and (to_come[-1].at or at) <= at:
+                seen = (*seen, to_come.pop())
             message = told
             if "piece" in told:  # only now, so that a large log is not held as a whole
                 message = {**told, "data": pack_bytes(attempt.log_bytes(told["piece"]))}

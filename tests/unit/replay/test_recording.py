@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cli import app
 from orchestrator.errors import ConfigError, Exit, NotFound
+from orchestrator.playbook import parse
 from orchestrator.replay.archive import unpacked
 from orchestrator.replay.judge import shipped_playbook
 from orchestrator.replay.known import Known, merged
@@ -409,3 +410,25 @@ def test_what_is_wrong_in_an_archive_is_told_by_the_archives_name(tmp_path):
     expected = re.escape(f"{archive}/attempts: no attempt in it")
     with pytest.raises(ConfigError, match=expected), unpacked(archive) as place:
         read_recording(place)
+
+
+def test_the_silence_of_a_recorded_log_is_made_up_and_no_hang(tmp_path):
+    folder = Folder(tmp_path / "r", alive={"lock_held": True, "pids": [7]})
+    spec = {"schema": 1, "attempt": 1, "kind": "command"}
+    folder.attempt(1, begin=0, log="step 1 loss 2.5\n" * 3, run=spec)
+    folder.told()
+    playbook = parse("extends: default\nlimits: {silence: 30s}\n", "mine.yaml")
+    told = list(play(read_recording(folder.place), playbook))
+    assert classes(told) == ["healthy"], "its bytes are spread over hours"
+
+
+def test_each_kernel_line_is_there_from_its_own_time_on_whatever_their_order(tmp_path):
+    rows = [{"at": at(seconds), "line": f"line {seconds}"} for seconds in (40, 10, 25)]
+    folder = Folder(tmp_path / "r")
+    folder.attempt(1, begin=0, log="step 1 loss 2.5\n" * 9, exit=ended(60, 1), kernel=rows)
+    (folder.place / "recording.json").write_text(json.dumps(folder.meta))
+    found = list(moments(read_recording(folder.place)))
+    for each in found:
+        due = [s for s in (10, 25, 40) if BEGAN + timedelta(seconds=s) <= each.at]
+        assert [line.text for line in each.host_lines] == [f"line {s}" for s in due]
+    assert len(found[-1].host_lines) == 3
