@@ -21,7 +21,7 @@ PLAYBOOK = """\
 extends: default
 backoff: [0s]
 jitter: 0
-grace: 1s
+grace: 0s
 limits: {train: 3s, eval: 3s, checkpoint: 3s, export: 3s}
 """
 # It knows no signal of ours: whichever but the stop's SIGTERM came would be its end, and in exit.json.
@@ -29,14 +29,14 @@ TRAINER = """
 import os, time
 is_first = os.environ["DFLASHCTL_ATTEMPT"] == "1"
 step = 0
-while step < 3 or (is_first and not os.path.exists(os.environ["DFLASHCTL_RUN_DIR"] + "/be-silent")):
+while step < 1 or (is_first and not os.path.exists(os.environ["DFLASHCTL_RUN_DIR"] + "/be-silent")):
     step += 1
     print(f"step {step}/500 loss {5 / step:.3f}", flush=True)
-    time.sleep(0.5)
+    time.sleep(0.35)
 if is_first:
     time.sleep(600)
 """
-TAUGHT = 9  # steps under watch, two of which it may see at once
+TAUGHT = 20  # steps under watch, which looks about twice a second and has to see five intervals
 
 
 def test_steps_that_stop_are_told_hung_within_the_limit_and_the_run_is_relaunched(cli, lab):
