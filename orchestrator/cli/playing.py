@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.context import SETTINGS
 from orchestrator.clock import timestamp
+from orchestrator.masking import Masker
 from orchestrator.terminal import one_line, plain
 
 if TYPE_CHECKING:
@@ -34,11 +35,19 @@ def show_recording(path: Path, folder: Path, show: Show) -> dict[str, Any]:
     if not show.as_json:
         SETTINGS.out.print(f"{recording.run}, recorded {recording.recorded_at}:", markup=False)
     told = []
-    for each in paced(play(recording, show.rules), show.pace):
+    for raw in paced(play(recording, show.rules), show.pace):
+        each = _masked(raw)
         told.append(_json(each))
         if not show.as_json:
             _print(each)
     return {"path": str(path), "run": recording.run, "attempts": len(recording.attempts), "told": told}
+
+
+def _masked(told: Told) -> Told:
+    """Star out what is secret by its shape: a recording may have been made by hand."""
+    masker = Masker()
+    evidence = tuple(replace(each, text=masker.text(each.text)) for each in told.evidence)
+    return replace(told, text=masker.text(told.text), detail=masker.json(told.detail), evidence=evidence)
 
 
 def paced(told: Iterable[Told], pace: float | None) -> Iterator[Told]:

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.masking import Masker
 from orchestrator.types.decision import ActKind
 from orchestrator.types.failure import FailureClass
 
@@ -110,7 +111,7 @@ def _told(answer: Answer) -> dict[str, Any]:
         "said": answer.found.failure.value,
         "ambiguous": answer.label.ambiguous,
         "decision": answer.found.decision.kind.value,
-        "line": shown.text if shown is not None else None,
+        "line": Masker().text(shown.text) if shown is not None else None,
     }
 
 

@@ -156,6 +156,34 @@ def test_what_cannot_be_replayed_is_said_plainly(tmp_path, capsys):
     assert "cannot be read: embedded null byte" in capsys.readouterr().err
 
 
+def test_no_answer_shows_a_secret(tmp_path, capsys):
+    token = "hf_" + "AbCdEfGhIj" * 3
+    log = (
+        STEP
+        + b"Traceback (most recent call last):\n  File 'a.py', line 1, in f\n"
+        + f"KeyError: '{token}'\n".encode()
+    )
+    (tmp_path / "a.txt").write_bytes(log)
+    (tmp_path / "index.jsonl").write_text(
+        '{"id": "a", "file": "a.txt", "class": "oom_cuda", "exit_status": 1}\n'
+    )
+    rec = tmp_path / "rec" / "attempts" / "1"
+    rec.mkdir(parents=True)
+    (rec / "log").write_bytes(log)
+    (rec / "exit.json").write_text(
+        '{"schema": 1, "code": 1, "signal": null, "at": "2026-11-29T12:01:00Z", "duration_s": 9}'
+    )
+    info = '{"schema": 1, "attempt": 1, "started_at": "2026-11-29T12:00:00Z"}'
+    (rec / "attempt.json").write_text(info)
+    (rec.parents[1] / "recording.json").write_text('{"schema": 1, "run": "b"}')
+    for path in (tmp_path, tmp_path / "a.txt", tmp_path / "rec"):
+        for flags in ([], ["--json"]):
+            assert app.run(["replay", str(path), *flags]) == Exit.OK
+            shown = capsys.readouterr().out
+            assert "KeyError: 'hf_***" in shown, (path, flags)
+            assert token not in shown
+
+
 CORPUS = os.environ.get("DFLASHCTL_CORPUS")
 
 
