@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from orchestrator.errors import ConfigError
 from orchestrator.masking import Masker
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 M = TypeVar("M", bound=BaseModel)
+_OF_PYTHON = re.compile(r"valid dictionary(?: or instance of \w+)?")
 Place = tuple[str, ...]  # the keys that lead to a value; list positions as digits
 
 
@@ -149,7 +152,7 @@ def _explain(model: type[BaseModel], problem: Mapping[str, Any], document: Docum
     if problem["type"] == "missing":
         return f'{where}: the key "{steps[-1]}" is missing{_meaning(model, steps)}'
     message = str(problem["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
-    message = message[:1].lower() + message[1:]
+    message = _OF_PYTHON.sub("mapping of keys to values", message[:1].lower() + message[1:])
     return f"{where}: {show(problem['input'])} is not allowed: {message}{_meaning(model, steps)}"
 
 
@@ -188,4 +191,15 @@ def _meaning(model: type[BaseModel], steps: Place) -> str:
     owner = _model_at(model, steps[:-1])
     named = [step for step in reversed(steps) if step in owner.model_fields]
     field = owner.model_fields[named[0]] if named else model.model_fields.get(steps[0])
-    return f"; allowed: {field.description}" if field is not None and field.description else ""
+    said = _description(field) if field is not None else None
+    return f"; allowed: {said}" if said else ""
+
+
+def _description(field: FieldInfo) -> str | None:
+    """Return the field's own description; of one that may be left out it stands within the annotation."""
+    if field.description:
+        return field.description
+    inner = (each for part in get_args(field.annotation) for each in getattr(part, "__metadata__", ()))
+    return next(
+        (each.description for each in inner if isinstance(each, FieldInfo) and each.description), None
+    )

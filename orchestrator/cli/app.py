@@ -148,7 +148,9 @@ def _tell(asked: list[str], code: str, message: str, hint: str | None) -> None:
         sys.stdout.write(json.dumps(body) + "\n")
         sys.stdout.flush()
         return
-    sys.stderr.write(f"{NAME}: {one_line(f'{message}; {hint}' if hint else message, _MAX_ERROR)}\n")
+    # Of several things that are wrong in a file each has a line of its own.
+    parts = [line.strip() for line in message.splitlines() if line.strip()]
+    sys.stderr.write(f"{NAME}: {one_line('; '.join([*parts, *([hint] if hint else [])]), _MAX_ERROR)}\n")
 
 
 def _usage(asked: list[str], error: typer.BadParameter) -> int:

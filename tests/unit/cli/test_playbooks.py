@@ -133,3 +133,11 @@ def test_a_rung_outside_its_bounds_and_attempts_past_the_ladder_are_told(capsys,
     assert f"oom_cuda: rung 2: {wrong}; it is passed over" in notes
     assert "oom_cuda: the ladder has 2 rungs, so of 5 attempts no more come" in notes
     assert not any(note.startswith("oom_cuda: rung 1") for note in notes)
+
+
+def test_several_wrong_things_are_told_apart_in_one_line(capsys, tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: default\njitter: 2\ngrace: 5\n")
+    said = answer(capsys, "check", str(path), code=Exit.USAGE)
+    assert said.count("\n") == 1
+    assert f"; {path}:3: grace: 5 is not allowed" in said

@@ -118,6 +118,12 @@ def test_a_playbook_without_extends_must_have_every_rule():
         ("max_attempts_per_day: 0\n", "mine.yaml:2: max_attempts_per_day: 0 is not allowed"),
         ("max_attempts_per_day: true\n", "mine.yaml:2: max_attempts_per_day: true is not allowed"),
         ("gpu_floor_bytes: lots\n", 'mine.yaml:2: gpu_floor_bytes: "lots" is not allowed'),
+        ("gpu_floor_bytes: 1 GB\n", "valid integer; allowed: bytes, or 512 MiB"),
+        ("max_attempts_per_day: x\n", "allowed: 1 to 10000"),
+        (
+            "rules: {hang: 3}\n",
+            "mine.yaml:2: rules.hang: 3 is not allowed: input should be a mapping of keys",
+        ),
         ("crash_loop: {deaths: 1}\n", "mine.yaml:2: crash_loop.deaths: 1 is not allowed"),
         (
             RULE.replace("hang", "hangs"),
