@@ -128,7 +128,7 @@ def test_an_error_is_an_object_for_a_program_and_one_harmless_line_for_a_person(
     }
     assert err.getvalue() == ""
     app._tell(["launch", "--", "--json"], "not_found", "no\n\x1b]52;c;x\x07run", "do this")
-    assert err.getvalue() == "dflashctl: no run; do this\n"
+    assert err.getvalue() == "dflashctl: no; run; do this\n"
 
 
 class Row:
