@@ -142,3 +142,14 @@ def test_the_gpus_of_a_command_are_still_since_its_log_is_silent():
     assert seen(tracker, at(32)).gpus_still == (
         GpuStill(index=0, utilization_pct=(100.0, 100.0), power_w=(120.0, 120.0), stepping_w=430.0),
     )
+
+
+def test_bursts_before_the_last_printed_line_are_of_the_past_where_no_steps_are_told():
+    tracker = command()
+    for when, utilization in ((10, 0.0), (20, 97.0)):
+        tracker.apply(gpu(utilization, 300.0), at(when))
+    say(tracker, 30, "saved to disk\n")
+    tracker.apply(gpu(1.0, 70.0), at(40))
+    assert seen(tracker, at(41)).gpus_still == (
+        GpuStill(index=0, utilization_pct=(1.0, 1.0), power_w=(70.0, 70.0), stepping_w=None),
+    )
