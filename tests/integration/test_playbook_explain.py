@@ -99,3 +99,13 @@ def test_a_rule_of_the_users_own_is_what_comes_next(local):
     decision = explain(local, "r1")["decision"]
     assert (decision["kind"], decision["rule"]) == ("wait", "custom:licence")
     assert local.json("status", "r1", code=None)["state"] == "dead"
+
+
+def test_a_command_without_a_heartbeat_is_told_what_would_be_a_hang(local):
+    local.playbook.write_text("extends: default\nlimits: {silence: 30m}\n")
+    local.begin("r5", "sh", "-c", "echo begun; exec sleep 600")
+    log = local.state / "runs/r5/attempts/1/log"
+    wait_until(lambda: log.exists() and log.read_text() == "begun\n", 30, "its first word")
+    body = explain(local, "r5")
+    assert (body["state"], body["decision"]["kind"]) == ("healthy", "none")
+    assert "a log that is silent for 30m is a hang" in body["summary"]
