@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, find_run, opened_record, print_json
+from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json
 from orchestrator.cli.reaching import site_of
 from orchestrator.cli.tidying import size_text
 from orchestrator.errors import BlindError, ConfigError, GuestRefused
@@ -71,7 +71,7 @@ def record(
     out_ = SETTINGS.out
     if unreached is not None:
         SETTINGS.err.print(f"{unreached}; this is what the record knows", markup=False)
-    out_.print(f"{place}: {len(known.attempts)} attempts, {size_text(total)}", markup=False)
+    out_.print(f"{place}: {counted(len(known.attempts), 'attempt')}, {size_text(total)}", markup=False)
     out_.print(f"replay it: dflashctl replay {place}", markup=False)
 
 

@@ -134,10 +134,9 @@ def _with_readings(diagnosis: DiagnosisRow) -> str:
 def _print_explained(row: RunRow, told: _Told, rule: Rule | None, context: list[str]) -> None:
     out, diagnosis = SETTINGS.out, told.diagnosis
     title = diagnosis.failure.value if diagnosis.failure else diagnosis.state.value
-    out.print(
-        f"[bold red]{title}[/] in attempt {diagnosis.attempt} of {row.name} at {row.target_key}, "
-        f"{age_text(diagnosis.at)} ago"
-    )
+    out.print(title, style="bold red", end="", markup=False)
+    at = f"{row.name} at {row.target_key}"
+    out.print(f" in attempt {diagnosis.attempt} of {at}, {age_text(diagnosis.at)} ago", markup=False)
     out.print(f"{plain(diagnosis.summary)} (confidence {diagnosis.confidence:.0%})", markup=False)
     for item in diagnosis.evidence:
         where = f" byte {item.offset}" if item.offset is not None else ""

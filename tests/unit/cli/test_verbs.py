@@ -79,6 +79,7 @@ def test_an_explanation_names_the_stacks_that_were_kept_and_what_was_told_before
         record.outcome(action, "rank 0 in wait (loop.py:9); kept in attempts/1/stacks/t", now)
     code, said = say("explain", "r1")
     assert code == Exit.OK
+    assert said.startswith("hang in attempt 1 of r1 at local, ")
     assert "stacks: rank 0 in wait (loop.py:9); kept in attempts/1/stacks/t" in said
     assert "before it: rank 2 slower than the rest" in said
 
