@@ -167,6 +167,23 @@ PROGRAM: tuple[Signature, ...] = (
         certain=True,
     ),
     sig(
+        "shell_refused",  # what a shell says of the script that it was to run, or its own starter
+        _F.CONFIG_ERROR,
+        (
+            *("cannot open", "can't open", "can't cd to", "syntax error", "unbound variable"),
+            *("parameter not set", "no such file", "not a directory", "exec format error"),
+            *("directory nonexistent", "unexpected eof", "no rule to make", "environmentnamenotfound"),
+            "could not consume arg",
+        ),
+        r"\S: \d+: (?:(?:\.: )?cannot open \S+: No such file$|[Cc]an't open \S+$|cd: can't cd to "
+        r"|Syntax error: |\S+: parameter not set$|cannot create \S+: Directory nonexistent$)"
+        r"|\S: line \d+: (?:syntax error|unexpected EOF|\S+: unbound variable$"
+        r"|(?:cd: )?\S+: (?:No such file or|Not a) directory$)"
+        r"|^exec \S+: exec format error$|make(?:\[\d+\])?: \*\*\* No rule to make target "
+        r"|^EnvironmentNameNotFound: |^ERROR: Could not consume arg: ",
+        "sh: 0: cannot open train.sh: No such file",
+    ),
+    sig(
         "bad_config_told",
         _F.CONFIG_ERROR,
         ("could not override", "could not find '", "mandatory value", "parsing override", "primary config"),
