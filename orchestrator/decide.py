@@ -161,6 +161,8 @@ def _relaunch(
         wait_s = max(wait_s, playbook.grace_s)
     why = climbed.rung.why if climbed.rung is not None else rule.why
     count = f"relaunch {spent + 1} of {rule.attempts} for this cause"
+    if uncounted := ledger.num_uncounted(diagnosis.fingerprint):
+        count += f" (beside {uncounted} of which no step is known)"
     today = f"attempt {ledger.num_today(now) + 1} of at most {playbook.max_attempts_per_day} in 24 hours"
     done = _told(climbed.changes, climbed.env, remedies)
     return Decision(

@@ -49,6 +49,10 @@ class Ledger:
         """Relaunches already spent on `fingerprint`."""
         return sum(1 for a in self.chain if a.fingerprint == fingerprint and is_known(a))
 
+    def num_uncounted(self, fingerprint: str | None) -> int:
+        """Relaunches for `fingerprint` that spent nothing, for nobody knows how far their attempts came."""
+        return sum(1 for a in self.chain if a.fingerprint == fingerprint and not is_known(a))
+
     def rung(self, fingerprint: str | None) -> int:
         """The ladder's next rung: changes made stay made, so progress does not climb down.
 

@@ -187,6 +187,8 @@ def test_unknown_progress_neither_refills_nor_spends():
     unknown = [past(i, last_step=None) for i in range(1, 5)]
     decision = judge(now_at(5), *unknown)
     assert (decision.kind, decision.attempts_left) == (ActKind.RELAUNCH, 2)
+    assert "relaunch 1 of 3 for this cause (beside 4 of which no step is known), " in decision.reason
+    assert "beside" not in judge(now_at(2), past(1)).reason
     spent = [past(1), past(2), past(3), past(4, last_step=None)]
     assert judge(now_at(5), *spent).kind is ActKind.GIVE_UP
 
