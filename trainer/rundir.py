@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 LOCK = "lock"
 LAUNCH = "launch.json"
 """In an attempt that torchrun's ranks share: which launch it is of, and who has come."""
+LOCK_TRIES = 20
+LOCK_TRY_S = 0.1
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK)  # of a file system without them
 _SAME = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -82,12 +86,9 @@ def only_trainer(environ: Mapping[str, str], by_hand: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
-        raise ConfigInvalid(
-            f"run directory: {by_hand}: another trainer is at work in it; wait for its end or stop it, or "
-            "give another with --run-dir"
-        ) from error
+        raise _at_work(by_hand) from error
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):  # a file system without locks
+        if error.errno not in _NO_LOCKS:
             os.close(descriptor)
             raise
     try:
@@ -136,6 +137,7 @@ def _shared_attempt(environ: Mapping[str, str], run: Path) -> RunDir:
         newest = max(_numbers(run), default=0)
         marker = run / "attempts" / str(newest) / LAUNCH
         told = json.loads(marker.read_text() or "{}") if marker.exists() else {}
+        _keep_others_out(run)
         joins = told.get("launch") == launch and environ["RANK"] not in told["ranks"] and _is_held(marker)
         where = _at(run, newest) if joins else _next_attempt(run)
         # Never closed, and so held for as long as this process lives.
@@ -144,6 +146,40 @@ def _shared_attempt(environ: Mapping[str, str], run: Path) -> RunDir:
         ranks = [*(told["ranks"] if joins else ()), environ["RANK"]]
         os.pwrite(held, json.dumps({"launch": launch, "ranks": ranks}).encode(), 0)
         return where
+
+
+def _keep_others_out(run: Path) -> None:
+    """Hold the run's lock together with the other ranks for as long as this process lives.
+
+    Raises:
+        ConfigInvalid: a trainer holds it for itself.
+    """
+    held = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    tries = 0
+    while not _shares(held):
+        tries += 1
+        if tries == LOCK_TRIES:
+            os.close(held)
+            raise _at_work(run)
+        time.sleep(LOCK_TRY_S)  # noqa: TID251 - a look of somebody else holds it for an instant
+
+
+def _shares(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def _at_work(run: Path) -> ConfigInvalid:
+    return ConfigInvalid(
+        f"run directory: {run}: another trainer is at work in it; wait for its end or stop it, or "
+        "give another with --run-dir"
+    )
 
 
 def _next_attempt(run: Path) -> RunDir:

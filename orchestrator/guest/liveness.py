@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from orchestrator.guest.paths import RunDir
 
 MAX_PIDS = 1000
+LAUNCH = "launch.json"
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,26 @@ class Liveness:
 UNKNOWN = Liveness(lock_held=False, pids=(), supervisor=False, supervisor_pid=None)
 
 
+def is_locked(run: RunDir, attempts: list[int]) -> bool:
+    """Whether a trainer holds the run, by its lock or begun by hand."""
+    return lock.is_held(run.lock) or is_by_hand(run, attempts)
+
+
+def is_by_hand(run: RunDir, attempts: list[int]) -> bool:
+    """Whether ranks that torchrun started by hand live: each holds its attempt's `launch.json`."""
+    return any(lock.is_shared(run.attempt(number) / LAUNCH) for number in attempts[-2:])
+
+
+def holders(run: RunDir) -> tuple[int, ...]:
+    """Return who holds the run: the last way to find one that hides, or that was begun by hand."""
+    launches = [run.attempt(number) / LAUNCH for number in run.attempts()[-2:]]
+    by_hand = [pid for each in launches if each.exists() for pid in processes.holders(each, shared=True)]
+    return tuple(sorted({*processes.holders(run.lock), *by_hand}))
+
+
 def look(run: RunDir, attempts: list[int], table: Mapping[int, processes.Process] | None = None) -> Liveness:
     """Look at the run's newest attempt; the lock first, so that a fork in between is seen by one."""
-    held = lock.is_held(run.lock)
+    held = is_locked(run, attempts)
     known = processes.attempt_roots(run.attempt(attempts[-1])) if attempts else processes.Roots()
     found = processes.members(processes.scan() if table is None else table, run.path, known)
     return Liveness(held, found.pids, found.has_supervisor, known.supervisor)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAKE_LIMIT_S = 2.0
+LOOKS = 3
+LOOK_AGAIN_S = 0.002
 
 
 def is_held(path: Path) -> bool:
@@ -29,6 +31,24 @@ def is_held(path: Path) -> bool:
     finally:
         os.close(fd)  # closing the only descriptor releases it
     return False
+
+
+def is_shared(path: Path) -> bool:
+    """Whether somebody holds the lock, alone or with others; another look holds it for an instant only."""
+    for _ in range(LOOKS):
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            clock.wait(LOOK_AGAIN_S)
+        else:
+            return False
+        finally:
+            os.close(fd)
+    return True
 
 
 def take(path: Path, limit_s: float = TAKE_LIMIT_S) -> int | None:

@@ -164,22 +164,26 @@ def _ancestors(table: Mapping[int, Process], pid: int) -> set[int]:
     return found
 
 
-def holders(lock: Path) -> list[int]:
-    """Return who holds the lock, by an inherited description: the last way to find one that hides."""
+def holders(lock: Path, *, shared: bool = False) -> list[int]:
+    """Return who holds the lock, by an inherited description: the last way to find one that hides.
+
+    `shared`: of one that several hold together. A look of ours holds either for an instant, the other way.
+    """
+    kind = b"READ" if shared else b"WRITE"
     found = []
     for name in os.listdir(PROC):  # noqa: PTH208
-        if name.isdigit() and int(name) != os.getpid() and _holds(f"{PROC}/{name}", lock):
+        if name.isdigit() and int(name) != os.getpid() and _holds(f"{PROC}/{name}", lock, kind):
             found.append(int(name))
     return found
 
 
-def _holds(directory: str, path: Path) -> bool:
+def _holds(directory: str, path: Path, kind: bytes) -> bool:
     def is_lock(fd: str) -> bool:
         opened = f"{directory}/fd/{fd}"
         # A container seen from its host has the same path; the file itself tells them apart.
         is_it = os.readlink(opened) == str(path) and os.path.samefile(opened, path)  # noqa: PTH115, PTH121
         # proc_pid_fdinfo(5): a probe of ours has it open too, but without this lock.
-        return is_it and b"FLOCK  ADVISORY  WRITE" in Path(f"{directory}/fdinfo/{fd}").read_bytes()
+        return is_it and b"FLOCK  ADVISORY  " + kind in Path(f"{directory}/fdinfo/{fd}").read_bytes()
 
     return _any_fd(directory, is_lock)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import checkpoints, clock, files, liveness, lock, processes
+from orchestrator.guest import checkpoints, clock, files, liveness, processes
 from orchestrator.guest.feed import AttemptFeed, Line
 from orchestrator.guest.masks import RunMasks
 
@@ -153,7 +153,7 @@ class RunFeed:
         if trainer in self._alive.pids:
             row = processes.read_stat(trainer)
             self.wants_scan = self.wants_scan or row is None or row.is_zombie
-        if lock.is_held(self.run.lock) != self._alive.lock_held:
+        if liveness.is_locked(self.run, self._attempts) != self._alive.lock_held:
             self.wants_scan = True
 
     def _run_line(self, tags: set[str] | None, *, is_settled: bool) -> Iterator[Line]:

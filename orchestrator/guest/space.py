@@ -32,13 +32,15 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         raise Refusal("bad_request", f"keep: {keep!r} must be a number of checkpoints, 0 or more")
     with_cache = bool(request.get("cache"))
     if verb == "sizes":
-        is_alive = bool(liveness.look(place, place.attempts()).pids)
+        alive = liveness.look(place, place.attempts())
+        is_alive = bool(alive.pids) or liveness.is_by_hand(place, place.attempts())
         link.send("sizes", {"items": _items(place, what, keep, with_cache=with_cache), "alive": is_alive})
         return
     held = lock.take(place.lock)
     try:
         alive = liveness.look(place, place.attempts())
-        if held is None or alive.pids or alive.supervisor:
+        by_hand = liveness.is_by_hand(place, place.attempts())
+        if held is None or alive.pids or alive.supervisor or by_hand:
             message = f'run "{place.name}" is alive; nothing was removed'
             raise Refusal("run_alive", message, "stop it first", pids=list(alive.pids))
         found = _items(place, what, keep, with_cache=with_cache)

@@ -99,7 +99,7 @@ def _claim(
     try:
         attempts = place.attempts()
         alive = liveness.look(place, attempts)
-        if held is None or alive.pids:
+        if held is None or alive.pids or liveness.is_by_hand(place, attempts):
             raise _run_alive(place, attempts, alive)
         newest = attempts[-1] if attempts else 0
         if number <= newest:

@@ -42,7 +42,7 @@ class Stopper:
         # A start holds it for an instant; only one that goes on holding it hides from us.
         self._lonely_since = self._lonely_since or clock.ticking()
         is_hiding = clock.ticking() - self._lonely_since > HIDING_S
-        return tuple(processes.holders(self.run.lock)) if is_hiding else ()
+        return liveness.holders(self.run) if is_hiding else ()
 
     def is_superseded(self) -> bool:
         """Whether there is a newer attempt than the one that was meant."""

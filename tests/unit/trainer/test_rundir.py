@@ -111,11 +111,17 @@ class Rank:
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
 
     def attempt(self) -> str:
         assert self._process.stdout
         return self._process.stdout.readline().strip()
+
+    def refused(self) -> str:
+        said = self._process.communicate()[1]
+        assert self._process.returncode != 0
+        return said
 
     def end(self) -> None:
         self._process.communicate()
@@ -128,6 +134,21 @@ def test_the_ranks_of_one_launch_share_an_attempt_whoever_comes_first(tmp_path):
     assert sorted(json.loads((tmp_path / "attempts/1/launch.json").read_text())["ranks"]) == ["0", "1", "2"]
     for rank in ranks:
         rank.end()
+
+
+def test_ranks_by_hand_and_a_trainer_that_is_at_work_keep_each_other_out(tmp_path):
+    with only_trainer({}, tmp_path):
+        late = Rank(tmp_path, 0)
+        assert late.attempt() == ""
+        assert "another trainer is at work in it" in late.refused()
+    ranks = [Rank(tmp_path, rank) for rank in (0, 1)]
+    assert {rank.attempt() for rank in ranks} == {"1"}
+    with pytest.raises(ConfigInvalid, match="another trainer is at work"), only_trainer({}, tmp_path):
+        pass
+    for rank in ranks:
+        rank.end()
+    with only_trainer({}, tmp_path):
+        pass
 
 
 def test_a_later_launch_of_the_same_name_and_port_is_the_next_attempt(tmp_path):
