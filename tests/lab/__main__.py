@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
@@ -59,10 +60,11 @@ def up(lab: Lab, *, detach: bool) -> int:
         print("\nlab: up until Ctrl-C", flush=True)
         while True:
             signal.pause()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, BrokenPipeError):
         for number in ENDING:  # the programs that end the lab inherit this
             signal.signal(number, signal.SIG_IGN)
-        print("\nlab: ending", flush=True)
+        with contextlib.suppress(OSError):  # a closed terminal is one of the reasons to end
+            print("\nlab: ending", flush=True)
         lab.stop()
         return 0
 
