@@ -30,6 +30,9 @@ _IDLE: dict[RunState, tuple[ActKind, str]] = {
     RunState.CONTAINER_STOPPED: (ActKind.WAIT, "its container is stopped"),
     RunState.CONTAINER_FROZEN: (ActKind.WAIT, "its container is frozen"),
 }
+_BY_HAND = (
+    "was begun by hand, so whoever began it says how it goes on; `dflashctl relaunch` starts the next one"
+)
 _NOTHING_KNOWN = Facts()
 
 
@@ -51,6 +54,8 @@ def decide(
     if diagnosis.state in _IDLE:
         kind, reason = _IDLE[diagnosis.state]
         return Decision(kind=kind, reason=reason)
+    if snapshot.is_by_hand:
+        return Decision(kind=ActKind.CALL, reason=f"attempt {snapshot.attempt} {_BY_HAND}")
     rule = playbook.rule_of(diagnosis)
     if not rule.act.is_relaunch:
         return Decision(kind=rule.act, reason=rule.why, rule=rule.key)

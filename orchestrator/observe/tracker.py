@@ -174,6 +174,13 @@ class RunTracker:
         view.gpu_track.read(mine, now, steps=steps)
 
     @property
+    def _is_by_hand(self) -> bool:
+        """Whether the newest attempt has neither a supervisor's file nor a spec of its own."""
+        is_supervised = self.view is None or self.view.info is not None
+        of = (self.spec or {}).get("attempt")
+        return not is_supervised and self.view is not None and of is not None and of != self.view.number
+
+    @property
     def _kind(self) -> str:
         return str((self.spec or {}).get("kind") or "trainer")
 
@@ -238,4 +245,5 @@ class RunTracker:
             host_lines=self.host.lines(started_at, self.own_gpus),
             disk_free_bytes=self.disk_free_bytes,
             kind=self._kind,
+            is_by_hand=self._is_by_hand,
         )

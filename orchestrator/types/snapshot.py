@@ -116,6 +116,7 @@ class Snapshot:
     host_up_s: float | None = None  # how long pid 1 of the container, or its host, is up
     disk_free_bytes: int | None = None
     kind: str = "trainer"  # or "command": a program of which only its end is known
+    is_by_hand: bool = False  # a person began the attempt in the run's directory, without dflashctl
     host_lines: tuple[HostLine, ...] = ()  # of the host's kernel, since the attempt began and about this run
 
     @property

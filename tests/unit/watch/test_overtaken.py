@@ -140,3 +140,32 @@ def test_what_comes_twice_after_a_cut_is_no_emptied_log(bench: Bench):
     bench.send(log_message(b"one\n", 0), log_message(b"one\ntwo\n", 0))
     bench.turn()
     assert bench.told("log") == ["one", "two"]
+
+
+# -- a person goes on with it by hand
+
+
+def by_hand(attempt: int, *, alive: bool) -> dict[str, Any]:
+    held = {"lock_held": alive, "pids": [], "supervisor": False, "session": False}
+    return {**run_message(attempt), "spec": None, "attempt_info": None, "alive": held}
+
+
+def test_an_attempt_that_a_person_began_by_hand_is_not_followed_by_one_of_ours(bench: Bench):
+    bench.live()
+    bench.die()
+    bench.guest.calls.clear()
+    bench.send(by_hand(2, alive=True), attempt_message("heartbeat", heartbeat_json(step=41), 2))
+    bench.turn(300)
+    assert bench.run.ended is None
+    bench.send(by_hand(2, alive=False))
+    bench.turn(120)
+    assert bench.guest.calls == []
+    assert bench.told("decision")[-1].startswith("call: attempt 2 was begun by hand")
+
+
+def test_an_attempt_of_ours_that_never_came_to_life_is_followed_by_the_next(bench: Bench):
+    bench.live()
+    bench.die()
+    bench.send({**by_hand(2, alive=False), "spec": bench.spec(2)})
+    bench.turn(120)
+    assert bench.guest.asked("start")[-1] == 3
