@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.classify.text import MAX_TEXT, normalize
+from orchestrator.classify.text import MAX_TEXT, normalize, read_step
+from orchestrator.classify.titles import shorten
 from orchestrator.types.failure import Evidence, FailureClass, Role
 from orchestrator.types.seen import ExitRecord, Present
 from orchestrator.wire import SUPERVISOR_GONE
@@ -108,6 +109,9 @@ def _from_code(record: ExitRecord, log: LogReading) -> Cause:
         return Cause(failure=_F.UNKNOWN, root=root, words=words, evidence=shown, confidence=0.4)
     if log.truncated:
         words = f"exit code {record.code}; only the last lines were seen, read more of the log"
+    last = log.tail[-1].strip() if log.tail else ""
+    if last and read_step(last) is None:  # such as `sys.exit("no data.path")`: no rule knows it, a person may
+        words += f'; the last line: "{shorten(last)}"'
     return Cause(failure=_F.UNKNOWN, root=root, words=words, confidence=0.3)
 
 

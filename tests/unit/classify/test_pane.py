@@ -146,6 +146,13 @@ def test_the_line_of_a_victim_is_shown_where_nothing_else_is():
     assert "log says why" not in found.summary
 
 
+def test_the_last_line_is_quoted_where_nothing_is_known_and_a_step_is_none():
+    assert (
+        'the last line: "no data.path is given"' in pane(STEPS + "no data.path is given\n", record(1)).summary
+    )
+    assert "last line:" not in pane(STEPS, record(1)).summary
+
+
 def test_killed_is_most_likely_the_oom_killer_and_may_be_a_person():
     found = pane(STEPS + "Killed\n" + PROMPT, record(signal=9))
     assert found.failure is _F.OOM_HOST
