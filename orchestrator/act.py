@@ -62,6 +62,11 @@ class Closed:
     why: str
     holders: tuple[int, ...] | None = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What of it is news when it is new: the gate, and each that holds it."""
+        return (self.gate, *(f"{self.gate} pid {pid}" for pid in self.holders or ()))
+
 
 def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates) -> tuple[Closed, ...]:
     """Return the gates that forbid a relaunch now; empty if none does."""

@@ -77,7 +77,7 @@ class Acts:
         if closed:
             # The first reading of the GPUs comes a moment after the first look: that is no news.
             is_early = len(closed) == 1 and snapshot.gpus == NOT_LOOKED
-            names = frozenset(item.gate for item in closed if not is_early)
+            names = frozenset() if is_early else frozenset(name for item in closed for name in item.names)
             if run.patience.hold(names, ticks):
                 why = "; ".join(item.why for item in closed)
                 run.teller.emit("gate", now, f"not yet: {why}", level=Level.WARNING)

@@ -85,6 +85,26 @@ def test_who_holds_a_gpu_is_asked_of_the_host_and_told_once_with_what_would_end_
     assert bench.guest.asked("start") == [2]
 
 
+def test_a_gpu_that_changes_hands_while_a_start_waits_is_told_anew(bench):
+    def held(*pids):
+        processes = [{"pid": pid, "memory_bytes": 5 << 30} for pid in pids]
+        full = {"index": 0, "memory_used_bytes": 5 << 30, "processes": processes}
+        bench.site.holders = tuple(Holder(pid=pid, command=f"python {pid}", owner="ann") for pid in pids)
+        bench.send({**BUSY_GPU, "gpus": [full]})
+
+    bench.live()
+    held(99)
+    bench.die()
+    bench.turn(20)
+    held(99, 100)
+    bench.turn(1)
+    held(100)
+    bench.turn(1)
+    assert bench.site.looked_up == [(99,), (99, 100)]
+    assert any("held by python 100" in text for text in bench.told("gate"))
+    assert len(bench.told("gate")) == 4, "one that left is no news"
+
+
 def test_another_watcher_that_acts_is_told_once_and_when_it_left(bench):
     ann = {"user": "ann", "host": "laptop", "pid": "12", "acts": True, "runs": ["dflash"], "me": False}
     me, bob = {**ann, "pid": "1", "me": True}, {**ann, "user": "bob", "acts": False, "runs": None}
