@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.clock import SystemClock
-from orchestrator.errors import ConfigError, NotFound
+from orchestrator.errors import ConfigError, NotFound, PlaybookError
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Settings:
 
 
 SETTINGS = Settings()
+MAX_REMARK = 500
 
 
 def load_inventory() -> Inventory:
@@ -78,6 +79,18 @@ def load_playbook(path: str | Path | None) -> Playbook:
     from orchestrator.playbook import load
 
     return load(Path(path) if path else None)
+
+
+def playbook_of(row: RunRow) -> Playbook:
+    """Return a run's playbook for a look at it; the shipped one, with a remark, if its own cannot be used."""
+    from orchestrator.playbook import shipped
+
+    try:
+        return load_playbook(row.playbook)
+    except PlaybookError as error:
+        remark = f"{row.name}: its playbook cannot be used, so the shipped one is shown"
+        SETTINGS.err.print(one_line(f"{remark}: {error.message}", MAX_REMARK), markup=False)
+        return load_playbook(shipped())
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, age_text, find_run, load_playbook, opened_record, print_json
+from orchestrator.cli.context import SETTINGS, age_text, find_run, opened_record, playbook_of, print_json
 from orchestrator.cli.reaching import site_of
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, Exit, GuestRefused
@@ -46,7 +46,7 @@ def _diagnose_now(row: RunRow, *, gpus: bool = False) -> tuple[RunTracker | None
     from orchestrator.observe import look
     from orchestrator.observe.hostlook import kernel_events
 
-    site, book = site_of(row), load_playbook(row.playbook)
+    site, book = site_of(row), playbook_of(row)
     try:
         tracker = look(site, row.name, SETTINGS.clock, gpus=gpus, custom=book.custom)
         snapshot = tracker.snapshot(SETTINGS.clock.now())

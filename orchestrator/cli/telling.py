@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, age_text, find_run, load_playbook, opened_record, print_json
+from orchestrator.cli.context import SETTINGS, age_text, find_run, opened_record, playbook_of, print_json
 from orchestrator.cli.reaching import site_of
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused, NotFound
@@ -52,7 +52,7 @@ def explain(
         row = find_run(record, run, host, ct)
         told = _look_up(record, row, attempt)
     diagnosis = told.diagnosis
-    rule = load_playbook(row.playbook).rule_of(diagnosis.diagnosis) if diagnosis.failure else None
+    rule = playbook_of(row).rule_of(diagnosis.diagnosis) if diagnosis.failure else None
     context = _around(row, diagnosis)
     if as_json:
         print_json(

@@ -112,3 +112,22 @@ def test_a_failure_that_no_watch_saw_is_not_denied(say):
 def test_an_attempt_can_be_named_only_for_kept_stacks(say):
     code, said = say("stacks", "r1", "--attempt", "1")
     assert (code, "belongs to --kept" in said) == (Exit.USAGE, True), said
+
+
+def test_a_playbook_that_is_gone_hides_no_run_and_no_explanation(say, tmp_path):
+    now = SETTINGS.clock.now()
+    died = Diagnosis(state=RunState.DEAD, failure=FailureClass.OOM_CUDA, summary="died: the GPU was full")
+    place = {"host": None, "state_dir": str(tmp_path / "far")}
+    with Record.open(Path("r.sqlite3")) as record:
+        for name in ("r1", "r2"):
+            run = record.save_run(name, {}, "local", place, now, playbook=str(tmp_path / "gone.yaml"))
+            record.save_attempt(run.id, 1)
+            record.diagnosis(run.id, 1, died, now)
+    code, said = say("ps")
+    assert code == Exit.OK
+    assert said.count("its playbook cannot be used, so the shipped one is shown") == 2
+    assert "r1" in said
+    for verb in ("explain", "status"):
+        said = say(verb, "r1")[1]
+        assert "gone.yaml: cannot be read" in said
+        assert "r1 at local" in said, verb
