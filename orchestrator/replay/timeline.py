@@ -122,6 +122,8 @@ def _fill(span: _Span, recording: Recording, attempt: RecordedAttempt, after: Re
 def _end(span: _Span, recording: Recording, attempt: RecordedAttempt, after: RecordedAttempt | None) -> None:
     """Put in how it ended, after all else, or that it had not; nothing, where nobody knows."""
     exit_, alive = attempt.read("exit.json"), recording.meta.get("alive")
+    if exit_ is None and recording.meta.get("unreached"):  # it may be there, where nobody could look
+        return
     is_gone = exit_ is not None or after is not None
     if not is_gone and isinstance(alive, dict):
         is_gone = not alive.get("lock_held") and not alive.get("pids")

@@ -432,3 +432,14 @@ def test_each_kernel_line_is_there_from_its_own_time_on_whatever_their_order(tmp
         due = [s for s in (10, 25, 40) if BEGAN + timedelta(seconds=s) <= each.at]
         assert [line.text for line in each.host_lines] == [f"line {s}" for s in due]
     assert len(found[-1].host_lines) == 3
+
+
+def test_what_could_not_be_fetched_is_no_end_without_a_word(tmp_path):
+    folder = Folder(tmp_path / "r", unreached="no route to host", attempts=[{"n": 1, "started_at": at(0)}])
+    folder.attempt(2, begin=100, log="step 1 loss 2.5\n")
+    told = folder.told()
+    assert said(told, "attempt") == ["attempt 1", "attempt 2"]
+    assert not said(told, "decision")
+    reached = Folder(tmp_path / "s", attempts=[{"n": 1, "started_at": at(0)}])
+    reached.attempt(2, begin=100, log="step 1 loss 2.5\n")
+    assert "vanished" in said(reached.told(), "diagnosis")[0]
