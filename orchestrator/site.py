@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from orchestrator.connection import GuestClient, GuestStream, Shell, ShellOptions, host_shell, open_shell
-from orchestrator.errors import HostUnreachable
+from orchestrator.errors import BlindError, CommandTimeout, HostUnreachable
 from orchestrator.observe import Holder, container_state, gpu_holders
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.wire import Message
 
 HELLO_TIMEOUT_S = 30.0
+SILENT_S = 3.0  # pct and a Python take a second
 
 
 class Site:
@@ -83,12 +84,40 @@ class Site:
                     return self._client, self._hello
             shell = self.shell()
             client = GuestClient(shell, self.target)
-            (hello,) = client.call("hello", {}, timeout_s=HELLO_TIMEOUT_S)
+            hello = self._hello_of(client)
             with self._lock:
                 if self._shell is not shell:
                     raise HostUnreachable(f"{self.target_key}: the connection was dropped while it was made")
                 self._client, self._hello = client, hello
             return client, hello
+
+    def _hello_of(self, client: GuestClient) -> Message:
+        """Greet the guest. The host is asked of a container that is silent: a frozen one never answers."""
+        still: list[str] = []
+
+        def ask() -> None:
+            state = self.container_state()
+            if state is not None and state.startswith("frozen"):
+                still.append(state)
+                self.drop()
+
+        silence = threading.Timer(SILENT_S, ask)
+        silence.daemon = True
+        silence.start()
+        try:
+            (hello,) = client.call("hello", {}, timeout_s=HELLO_TIMEOUT_S)
+        except BlindError as error:
+            if not still:
+                raise
+            lock = still[0].partition(":")[2]
+            frozen = f"frozen by a {lock}" if lock else "frozen"
+            raise CommandTimeout(
+                f"{self.target_key}: the container is {frozen}, and nothing in it answers",
+                hint=f"it goes on where it was when it is thawed: `lxc-unfreeze -n {self.ct}` on the host",
+            ) from error
+        finally:
+            silence.cancel()
+        return hello
 
     @property
     def state_dir(self) -> str:

@@ -250,6 +250,8 @@ def test_a_frozen_container_is_neither_dead_nor_hung(cli, clean_lab, run):
     clean_lab.freeze()
     try:
         watch.wait_for(is_kind("diagnosis", state="container_frozen"), 40)
+        looked = cli.run("status", run, code=None, timeout=15)
+        assert "is frozen, and nothing in it answers" in looked.stdout + looked.stderr
     finally:
         clean_lab.unfreeze()
     watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 60/"))
