@@ -24,6 +24,7 @@ _IDLE: dict[RunState, tuple[ActKind, str]] = {
     RunState.NEW: (ActKind.NONE, "it has just been started"),
     RunState.HEALTHY: (ActKind.NONE, "it is alive"),
     RunState.UNSUPERVISED: (ActKind.NONE, "its trainer may be alive; an unsupervised run is never dead"),
+    RunState.ENDING: (ActKind.NONE, "its trainer has ended, and how is not yet known"),
     RunState.FINISHED: (ActKind.NONE, "it is finished"),
     RunState.STOPPED: (ActKind.NONE, "its user stopped it"),
     RunState.BLIND: (ActKind.WAIT, "nothing can be seen, and that says nothing about the run"),

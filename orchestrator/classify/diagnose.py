@@ -25,7 +25,7 @@ _S = RunState
 def diagnose(snapshot: Snapshot, limits: Limits) -> Diagnosis:
     """Return what is known of the attempt. Unknown is never dead, and never hung."""
     diagnosis = _from_container(snapshot) or _from_liveness(snapshot, limits)
-    is_alive = diagnosis.state in (_S.HEALTHY, _S.UNSUPERVISED)
+    is_alive = diagnosis.state in (_S.HEALTHY, _S.UNSUPERVISED, _S.ENDING)
     # A living run may have lost a thread, a rank or its loss; that is said before the process ends of it.
     warnings = tuple(
         m.evidence
@@ -63,7 +63,7 @@ def _from_liveness(snapshot: Snapshot, limits: Limits) -> Diagnosis:
         return _blind(snapshot.exit.reason)
     if isinstance(snapshot.exit, Absent) and liveness.supervisor:
         return _plain(
-            _S.HEALTHY, None, "the trainer has ended; its supervisor is about to say how", confidence=0.5
+            _S.ENDING, None, "the trainer has ended; its supervisor is about to say how", confidence=0.5
         )
     if isinstance(snapshot.exit, Absent) and snapshot.started_at is None:
         return _plain(_S.NEW, None, f"attempt {snapshot.attempt} is being started", confidence=0.5)
@@ -81,7 +81,7 @@ def _alive(snapshot: Snapshot, liveness: Liveness, limits: Limits) -> Diagnosis:
         if not liveness.supervisor:
             return _left_behind(snapshot, liveness)
         return _plain(
-            _S.HEALTHY, None, "the trainer has ended; its last processes are being ended", confidence=0.5
+            _S.ENDING, None, "the trainer has ended; its last processes are being ended", confidence=0.5
         )
     if not liveness.supervisor:
         # What it waits for does not come sooner for want of a supervisor; but one that never had one was

@@ -29,7 +29,7 @@ _EXIT_OF_STATE = {
     RunState.BLIND: Exit.UNREACHABLE,
     RunState.CONTAINER_STOPPED: Exit.NOT_READY,
 }
-_ALIVE = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.HUNG})
+_ALIVE = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.ENDING, RunState.HUNG})
 _COLOURS = {RunState.HEALTHY: "green", RunState.FINISHED: "green", RunState.DEAD: "red", RunState.HUNG: "red"}
 
 

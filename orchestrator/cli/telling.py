@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.record import DiagnosisRow, Record, RunRow
 
 _AROUND_BYTES = 2000
-_LIVING = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.HUNG})
+_LIVING = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.ENDING, RunState.HUNG})
 
 
 def register(app: typer.Typer) -> None:

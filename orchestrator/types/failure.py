@@ -13,6 +13,7 @@ class RunState(str, Enum):
     HEALTHY = "healthy"
     UNSUPERVISED = "unsupervised"  # the trainer lives, its supervisor is gone; never dead
     HUNG = "hung"
+    ENDING = "ending"  # the trainer has ended, and what is left of its attempt not yet
     DEAD = "dead"
     FINISHED = "finished"
     STOPPED = "stopped"  # by its user

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.types.snapshot import Snapshot
 
 _FAR = frozenset({RunState.DEAD, RunState.FINISHED, RunState.STOPPED, RunState.HUNG})
-_UNTOLD = frozenset({RunState.NEW, RunState.HEALTHY, RunState.BLIND})
+_UNTOLD = frozenset({RunState.NEW, RunState.HEALTHY, RunState.ENDING, RunState.BLIND})
 
 
 def save_origin(record: Record, run_id: int, attempt: int, spec: Mapping[str, Any]) -> None:

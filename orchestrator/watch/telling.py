@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {
     RunState.HEALTHY: Level.INFO,
+    RunState.ENDING: Level.INFO,
     RunState.FINISHED: Level.GOOD,
     RunState.DEAD: Level.BAD,
     RunState.HUNG: Level.BAD,
@@ -190,7 +191,7 @@ class Teller:
         if state is RunState.NEW:
             return
         kind = "blind" if state is RunState.BLIND else "diagnosis"
-        if state in (RunState.HEALTHY, RunState.STOPPED):
+        if state in (RunState.HEALTHY, RunState.ENDING, RunState.STOPPED):
             kind = "state"
         detail = {
             "state": state.value,

@@ -16,7 +16,7 @@ from orchestrator.types.failure import Diagnosis, RunState
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-_LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED})
+_LIVING = frozenset({RunState.NEW, RunState.HEALTHY, RunState.UNSUPERVISED, RunState.ENDING})
 _TO_DECIDE = frozenset({RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED})
 _KEPT = frozenset({RunState.DEAD, RunState.HUNG})
 _FINAL_EXIT = {RunState.FINISHED: Exit.OK, RunState.STOPPED: Exit.NOT_RUNNING}

@@ -118,7 +118,7 @@ def test_gone_before_the_trainer_was_started_is_new():
 
 def test_gone_while_its_supervisor_still_writes_is_not_dead_yet():
     writing = Liveness(lock_held=False, pids=(), supervisor=True, session=True)
-    assert diagnose(dead(exit=Absent(), liveness=Present(writing)), LIMITS).state is RunState.HEALTHY
+    assert diagnose(dead(exit=Absent(), liveness=Present(writing)), LIMITS).state is RunState.ENDING
 
 
 def test_gone_without_an_exit_record_is_dead_with_less_confidence():
