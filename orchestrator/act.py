@@ -91,6 +91,17 @@ def closed_gates(snapshot: Snapshot, gpus: tuple[int, ...] | None, gates: Gates)
     return tuple(closed)
 
 
+def begun_elsewhere(document: Mapping[str, Any], ct: int | None) -> tuple[Closed, ...]:
+    """Return the gate of a container that was copied: the run in it may go on in the one it was begun in."""
+    begun = document.get("ct")
+    if not isinstance(begun, int) or ct is None or begun == ct:
+        return ()
+    why = (
+        f"it was begun in container {begun}, and this is {ct}; if that is meant, `dflashctl relaunch` it here"
+    )
+    return (Closed("copy", why),)
+
+
 def _gpu_gates(
     reading: Reading[tuple[Gpu, ...]], wanted: tuple[int, ...] | None, floor_bytes: int
 ) -> list[Closed]:
@@ -139,6 +150,7 @@ class Actor:
         *,
         state_dir: str,
         attempt: int,
+        ct: int | None,
         by: str,
         reason: str,
         env: Mapping[str, str] | None,
@@ -170,6 +182,7 @@ class Actor:
         # run.json carries who started it and why: a watcher that is killed before it can write that down
         # would leave an attempt that looks like a person's, and a person's launch refills every budget.
         whose = {
+            "ct": ct,
             "by": by,
             "actor": actor(),
             "rung": rung,

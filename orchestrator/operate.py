@@ -157,6 +157,7 @@ class Operator:
                 spec,
                 state_dir=self._site.state_dir,
                 attempt=attempt,
+                ct=self._site.ct,
                 by="user",
                 reason=reason,
                 env=env,

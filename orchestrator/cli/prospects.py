@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.act import Gates, closed_gates
+from orchestrator.act import Gates, begun_elsewhere, closed_gates
 from orchestrator.cli.context import SETTINGS
 from orchestrator.cli.reaching import site_of
 from orchestrator.clock import timestamp
@@ -57,7 +57,10 @@ def look_ahead(
     if snapshot is None:
         new = Diagnosis(state=RunState.NEW, failure=None, summary="never started there")
         return {**base, **_said(new), "decision": {"kind": "none", "reason": "it was never started there"}}
-    return {**base, **_foresee(tracker, snapshot, book, history, supposed)}
+    foreseen = _foresee(tracker, snapshot, book, history, supposed)
+    copied = begun_elsewhere(tracker.spec or {}, row.target.get("ct"))
+    foreseen["gates"] += [{"gate": each.gate, "why": each.why} for each in copied]
+    return {**base, **foreseen}
 
 
 def _foresee(

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.act import Closed, Gates, closed_gates
+from orchestrator.act import Closed, Gates, begun_elsewhere, closed_gates
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
 from orchestrator.launch import RunSpec, spec_from_document
 from orchestrator.observe import NOT_LOOKED, standstill
@@ -117,6 +117,7 @@ class Acts:
     @staticmethod
     def _closed(run: RunWatch, snapshot: Snapshot, spec: RunSpec) -> tuple[Closed, ...]:
         closed = closed_gates(snapshot, spec.gpus, Gates.of(run.playbook))
+        closed += begun_elsewhere(run.tracker.spec or {}, run.row.target.get("ct"))
         if run.diagnosis is not None and run.diagnosis.state is RunState.HUNG:
             return tuple(item for item in closed if item.gate in _STOP_GATES)
         return closed

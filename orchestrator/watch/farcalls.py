@@ -97,6 +97,7 @@ class FarCalls:
             spec,
             state_dir=site.state_dir,
             attempt=attempt,
+            ct=site.ct,
             by="watch",
             reason=decision.reason,
             env=None,

@@ -33,6 +33,7 @@ class Guest:
     hello = HELLO
     target = Target(host=Host(name="pve", address="10.1.2.6"), ct=200)
     target_key = target.key
+    ct = 200
 
     def __init__(self, gpu: dict[str, Any]) -> None:
         self.gpu = gpu

@@ -140,7 +140,7 @@ class Bench:
         self.site = FakeSite()
         self.guest = self.site.guest
         book = parsed(playbook)
-        self.rows = [record.save_run(name, {}, TARGET, SPEC, NOW) for name in runs]
+        self.rows = [record.save_run(name, {"ct": 200}, TARGET, SPEC, NOW) for name in runs]
         self.watcher = Watcher(
             [Watched(row, self.site, book) for row in self.rows], record, self.sink, self.clock, acting=acting
         )

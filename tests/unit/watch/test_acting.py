@@ -85,6 +85,20 @@ def test_who_holds_a_gpu_is_asked_of_the_host_and_told_once_with_what_would_end_
     assert bench.guest.asked("start") == [2]
 
 
+def test_a_run_that_a_container_was_copied_with_is_not_started_beside_its_original(bench):
+    def begun(ct):
+        return run_message(alive=False, spec={**bench.spec(1), "ct": ct})
+
+    bench.live()
+    bench.send(attempt_message("exit", exit_json()), begun(300))
+    bench.turn(20)
+    assert bench.guest.calls == []
+    assert any("begun in container 300, and this is 200" in text for text in bench.told("gate"))
+    bench.send(begun(200))
+    bench.turn(1)
+    assert bench.guest.asked("start") == [2]
+
+
 def test_a_gpu_that_changes_hands_while_a_start_waits_is_told_anew(bench):
     def held(*pids):
         processes = [{"pid": pid, "memory_bytes": 5 << 30} for pid in pids]
