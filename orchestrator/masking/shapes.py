@@ -153,7 +153,8 @@ SHAPES = (
     _token("github_pat_", "wandb_v1_", "dckr_pat_", run="A-Za-z0-9_", least=20),
     _token("glpat-", "gldt-", "glrt-", "glptt-", run=_B64URL, least=20, gate="gl"),
     _token("xoxb-", "xoxp-", "xoxa-", "xoxs-", "xoxe-", "xoxr-", run="A-Za-z0-9-", least=10, gate="xox"),
-    _token("nvapi-", run=_B64URL, least=20),
+    _token("nvapi-", "pypi-AgE", "ya29.", run=_B64URL, least=20),
+    _token("npm_", "r8_", "sk_live_", "rk_live_", run="A-Za-z0-9", least=20),
     _token("AKIA", "ASIA", run="A-Z0-9", least=16, anywhere=False, exact=True),
     _token("AIza", run=_B64URL, least=35, anywhere=False, exact=True),
     Shape(

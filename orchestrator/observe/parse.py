@@ -41,8 +41,10 @@ def reading(value: Any, make: Callable[[Mapping[str, Any]], T], what: str) -> Re
         return Absent()
     try:
         return Present(make(value))
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        return Blind(f"{what} is not what DESIGN.md says: {error!r}")
+    except KeyError as error:
+        return Blind(f"{what} has no {error}: written by another program, or damaged")
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        return Blind(f"{what} is not what it should be ({error}): written by another program, or damaged")
 
 
 def _number(value: Mapping[str, Any], key: str) -> float | None:

@@ -21,6 +21,12 @@ SECRETS = [
     ("sk-abcdefghijklmnopqrstuvwx12345678", "abcdefghijklmnopqrstuvwx12345678"),
     ("aws AKIAIOSFODNN7EXAMPLE in us-east-1", "IOSFODNN7EXAMPLE"),
     ("slack xoxb-123456789012-abcdefABCDEF", "123456789012-abcdefABCDEF"),
+    (
+        "//registry.npmjs.org/:_auth npm_0123456789abcdefghijABCDEFGHIJ012345",
+        "0123456789abcdefghijABCDEFGHIJ012345",
+    ),
+    ("upload with pypi-AgEIcHlwaS5vcmcCJDAxMjM0NTY3", "IcHlwaS5vcmcCJDAxMjM0NTY3"),
+    ("gcloud ya29.a0AfB_byC0123456789abcdef", "a0AfB_byC0123456789abcdef"),
     (f"cookie {JWT};", JWT[3:]),
     ("redis://:s3cr3t@10.0.0.1:6379/0", "s3cr3t"),
     ("proxy http://bob:p@ss:w0rd@proxy:3128 set", "p@ss:w0rd"),
