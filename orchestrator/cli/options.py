@@ -64,6 +64,12 @@ Playbook = Annotated[
 ]
 
 
+WatchPlaybook = Annotated[
+    Path | None,
+    typer.Option("--playbook", help="Playbook file or folder, as given to `watch`; default the run's own."),
+]
+
+
 def seconds(text: str) -> float:
     """Return the seconds of `30s`, `10m`, `2h`.
 

@@ -129,6 +129,7 @@ def explain(
     if_: Annotated[
         str | None, typer.Option("--if", help="As if it died of this class now, such as oom_cuda.")
     ] = None,
+    playbook: options.WatchPlaybook = None,
     as_json: options.Json = False,
 ) -> None:
     """Say what would happen to a run next and why: budget, ceiling, ladder, gates, and when. Nothing is done.
@@ -145,7 +146,7 @@ def explain(
     with opened_record() as record:
         row = find_run(record, run, host, ct)
         history = record.history(row.id)
-    body = look_ahead(row, history, load_playbook(row.playbook), supposed)
+    body = look_ahead(row, history, load_playbook(playbook or row.playbook), supposed)
     if as_json:
         print_json(body)
         return

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, age_text, find_run, opened_record, playbook_of, print_json
+from orchestrator.cli.context import (
+    SETTINGS,
+    age_text,
+    find_run,
+    load_playbook,
+    opened_record,
+    playbook_of,
+    print_json,
+)
 from orchestrator.cli.reaching import site_of
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused, NotFound
@@ -20,7 +28,7 @@ from orchestrator.wire import unpack_bytes
 
 if TYPE_CHECKING:
     from orchestrator.playbook import Rule
-    from orchestrator.record import DiagnosisRow, Record, RunRow
+    from orchestrator.record import DiagnosisRow, EventRow, Record, RunRow
 
 _AROUND_BYTES = 2000
 _LIVING = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.ENDING, RunState.HUNG})
@@ -39,6 +47,7 @@ def explain(
     attempt: Annotated[
         int | None, typer.Option("--attempt", help="Which attempt; default the newest that failed.")
     ] = None,
+    playbook: options.WatchPlaybook = None,
     as_json: options.Json = False,
 ) -> None:
     """Say what happened to a run, with the lines that prove it and what the playbook does about it.
@@ -52,7 +61,8 @@ def explain(
         row = find_run(record, run, host, ct)
         told = _look_up(record, row, attempt)
     diagnosis = told.diagnosis
-    rule = playbook_of(row).rule_of(diagnosis.diagnosis) if diagnosis.failure else None
+    book = load_playbook(playbook) if playbook else playbook_of(row)
+    rule = book.rule_of(diagnosis.diagnosis) if diagnosis.failure else None
     context = _around(row, diagnosis)
     if as_json:
         print_json(
@@ -120,10 +130,15 @@ def _look_up(record: Record, row: RunRow, attempt: int | None) -> _Told:
     # What hung and was stopped by us is dead now: what was read of the hang is still the proof.
     return _Told(
         diagnosis=diagnosis,
-        actions=tuple(e.text for e in events if e.kind == "action" and e.at >= diagnosis.at),
+        actions=tuple(e.text for e in events if e.at >= diagnosis.at and _is_next(e, diagnosis.attempt)),
         stacks=tuple(e.text.removeprefix("stacks: ") for e in mine if e.detail.get("action") == "stacks"),
         before=tuple(dict.fromkeys(_with_readings(d) for d in living)),
     )
+
+
+def _is_next(event: EventRow, attempt: int) -> bool:
+    """Whether it tells of an act, or of how an attempt after this one went."""
+    return event.kind == "action" or (event.kind in ("started", "ended") and (event.attempt or 0) > attempt)
 
 
 def _with_readings(diagnosis: DiagnosisRow) -> str:

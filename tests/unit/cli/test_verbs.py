@@ -102,6 +102,22 @@ def test_a_hang_that_was_stopped_is_explained_with_what_was_read_of_it(say):
     assert said.count("before it: hung: no progress; GPU 0: 100 % at 120 W since") == 1
 
 
+def test_an_explanation_ends_with_how_the_attempt_after_it_went_and_with_the_playbook_asked_for(say):
+    now = SETTINGS.clock.now()
+    died = Diagnosis(state=RunState.DEAD, failure=FailureClass.SIGNAL_EXIT, summary="died: killed")
+    Path("mine.yaml").write_text(
+        "extends: default\nrules:\n  signal_exit: {act: call, why: Ask Ann about it.}\n"
+    )
+    with Record.open(Path("r.sqlite3")) as record:
+        run = record.save_run("r1", {}, "local", {}, now)
+        record.save_attempt(run.id, 1, started_at=now, ended_at=now, by="user")
+        record.diagnosis(run.id, 1, died, now)
+        record.save_attempt(run.id, 2, started_at=now, by="watch")
+    assert "then: attempt 2 started by watch" in (said := say("explain", "r1")[1])
+    assert "attempt 1 ended" not in said
+    assert "playbook: call. Ask Ann about it." in say("explain", "r1", "--playbook", "mine.yaml")[1]
+
+
 def test_a_failure_that_no_watch_saw_is_not_denied(say):
     with Record.open(Path("r.sqlite3")) as record:
         record.save_run("r1", {}, "local", {}, SETTINGS.clock.now())
