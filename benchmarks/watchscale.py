@@ -166,6 +166,7 @@ class Watch:
     def __init__(self, record: Path) -> None:
         self.out = record.with_name("watch.jsonl")
         self._at = 0
+        self.peak_mib = 0.0
         argv = [sys.executable, "-m", "orchestrator", "--record", str(record)]
         with self.out.open("wb") as out:
             self.process = subprocess.Popen(
@@ -178,9 +179,10 @@ class Watch:
         return (int(fields[11]) + int(fields[12])) / TICKS
 
     def memory_mib(self, what: str) -> float:
-        """VmRSS (now) or VmHWM (the most ever)."""
+        """VmRSS (now) or VmHWM (the most ever); 0 of a watch that has ended."""
         text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return next(int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith(what))
+        sizes = (int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith(what))
+        return next(sizes, 0.0)
 
     def fresh(self) -> list[dict[str, Any]]:
         """Return the events since the last call."""
@@ -197,6 +199,7 @@ class Watch:
         deadline = time.monotonic() + limit_s
         while names - set(found) and time.monotonic() < deadline:
             time.sleep(0.25)
+            self.peak_mib = max(self.peak_mib, self.memory_mib("VmHWM"))  # it ends with its last run
             for event in self.fresh():
                 if event["kind"] == kind and event["detail"].get("state") == state:
                     found.setdefault(event["run"], event)
@@ -231,7 +234,7 @@ def measure(place: Place, storm: int, seconds: float) -> dict[str, Any]:
             "named_right": sum(e["detail"]["failure"] in ("fx_trace_race", "signal_exit", "oom_host")
                                for e in dead.values()),
             "median_s": quantile(delays, 0.5), "p99_s": quantile(delays, 0.99), "max_s": max(delays),
-            "storm_cpu_s": watch.cpu_s() - cpu, "peak_mib": watch.memory_mib("VmHWM"),
+            "storm_cpu_s": watch.cpu_s() - cpu, "peak_mib": watch.peak_mib,
             "load_average": os.getloadavg()[0],
         }  # fmt: skip
     finally:
