@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_AT_ONCE = 8  # channels of one connection
+MAX_AT_ONCE = 8  # channels of one host's connection
 # Only these hold back the stop of what hangs; what it holds itself is freed by stopping it.
 _STOP_GATES = frozenset({"blind", "container", "stopped", "finished"})
 # The guest says that waiting will not help.
@@ -57,7 +57,7 @@ class Acts:
         self._far = FarCalls(record, sites, clock)
         self._clock = clock
         self._post = post
-        self._room = threading.BoundedSemaphore(MAX_AT_ONCE)
+        self._rooms: dict[str, threading.BoundedSemaphore] = {}  # a host that hangs holds up no other
         self._threads: list[threading.Thread] = []
 
     # -- beginning
@@ -135,9 +135,12 @@ class Acts:
         self._spawn(run, kind, attempt, act)
 
     def _spawn(self, run: RunWatch, kind: str, attempt: int, act: Callable[[], str]) -> None:
+        host = self._far.host_of(run.row)
+        room = self._rooms.setdefault(host, threading.BoundedSemaphore(MAX_AT_ONCE))
+
         def work() -> None:
             try:
-                with self._room:
+                with room:
                     ended = ActEnded(run, kind, attempt, act())
             except BaseException as error:  # noqa: BLE001  # the loop's thread judges it
                 ended = ActEnded(run, kind, attempt, "", error)

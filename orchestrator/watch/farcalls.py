@@ -39,6 +39,11 @@ class ActSite(Protocol):
         """The container's number."""
         ...
 
+    @property
+    def host_key(self) -> str:
+        """The host's name; the containers of one host share its connection."""
+        ...
+
     def client(self) -> GuestClient:
         """Return the guest."""
         ...
@@ -60,6 +65,10 @@ class FarCalls:
         self._sites = sites
         self._clock = clock
         self._actor = Actor(record, clock)
+
+    def host_of(self, row: RunRow) -> str:
+        """Return the host whose connection serves a run."""
+        return self._sites[row.target_key].host_key
 
     def stop(
         self, row: RunRow, spec: RunSpec, attempt: int, decision: Decision, seen: Mapping[str, object]

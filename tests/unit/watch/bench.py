@@ -94,6 +94,7 @@ class FakeGuest:
 class FakeSite:
     target_key = TARGET
     ct: int | None = 200
+    host_key = "pve"
     state_dir = "/s"
 
     def __init__(self) -> None:
