@@ -65,9 +65,11 @@ def paced(told: Iterable[Told], pace: float | None) -> Iterator[Told]:
 def _print(told: Told) -> None:
     out = SETTINGS.out
     clock = told.at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    name = f"{told.detail['class'] or told.detail['state']} - " if told.kind == "diagnosis" else ""
-    out.print(f"{clock} [{told.attempt}] {told.kind}: {name}{plain(told.text)}", markup=False)
-    for item in told.evidence if told.kind == "diagnosis" else ():
+    has_name = told.kind in ("diagnosis", "pattern")
+    name = f"{told.detail['class'] or told.detail['state']} - " if has_name else ""
+    kind = "pattern (informs only)" if told.kind == "pattern" else told.kind
+    out.print(f"{clock} [{told.attempt}] {kind}: {name}{plain(told.text)}", markup=False)
+    for item in told.evidence if has_name else ():
         where = f" byte {item.offset}" if item.offset is not None else ""
         rank = f", rank {item.rank}" if item.rank is not None else ""
         out.print(f"    {item.role.value} ({item.source}{where}{rank}): {one_line(item.text)}", markup=False)

@@ -59,10 +59,14 @@ def replay(
 
     Nothing is connected to and nothing is done. Of a recorded run: every
     diagnosis and decision in order, with its time, through the reader, the
-    classifier and the playbook of a watch. A bare log says less than a run:
-    whether its program still lives is known only from an exit status. Of labelled
-    logs: precision and recall by class, what was taken for what, and what would
-    be relaunched though a person should be called.
+    classifier and the playbook of a watch. Between them, as `pattern`, what its
+    steps and attempts prove together: slower steps, slow ranks, the same step
+    again, a crash loop, a start from step 0; it informs only. How a log grows
+    and that a tmux session is gone no recording proves, so it is not told.
+    A bare log says less than a run: whether its program still lives is known
+    only from an exit status. Of labelled logs: precision and recall by class,
+    what was taken for what, and what would be relaunched though a person should
+    be called.
 
     Examples:
 

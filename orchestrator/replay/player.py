@@ -14,9 +14,10 @@ from orchestrator.errors import ConfigError
 from orchestrator.ladder import facts
 from orchestrator.observe import RunTracker
 from orchestrator.replay.alone import decision_json
+from orchestrator.replay.patterns import Patterns
 from orchestrator.replay.timeline import Moment, moments
 from orchestrator.types.decision import ActKind, Decision, History, PastAttempt
-from orchestrator.types.failure import Diagnosis, Evidence, RunState
+from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, RunState
 from orchestrator.types.seen import Present
 from orchestrator.types.snapshot import LogPace
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from orchestrator.classify.history import Pattern
     from orchestrator.playbook import Playbook
     from orchestrator.replay.recording import Recording
     from orchestrator.types.snapshot import Snapshot
@@ -32,11 +34,12 @@ LOOK_S = 5.0  # between two diagnoses while nothing but the log and numbers come
 _AT_ONCE = frozenset({"run", "exit", "last_words", "result"})
 _UNTOLD = frozenset({RunState.NEW})
 _DECIDED = frozenset({RunState.DEAD, RunState.HUNG, RunState.CONTAINER_STOPPED, RunState.FINISHED})
+_ENDED = (_DECIDED | {RunState.STOPPED}) - {RunState.HUNG}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """One thing that would have been told: `attempt`, `prediction`, `diagnosis` or `decision`."""
+    """One thing that would have been told: `attempt`, `prediction`, `diagnosis`, `pattern` or `decision`."""
 
     at: datetime
     attempt: int
@@ -70,6 +73,7 @@ class _Player:
         self._tracker = RunTracker(recording.run)
         self._tracker.container = "running"
         self._tracker.custom = playbook.custom
+        self._patterns = Patterns(recording, playbook)
         self._past: list[PastAttempt] = []
         self._diagnosis: Diagnosis | None = None
         self._looked_at: datetime | None = None
@@ -80,6 +84,7 @@ class _Player:
         sighting = self._tracker.apply(moment.message, moment.at)
         if sighting.attempt is not None:
             self._diagnosis, self._looked_at, self._began_at = None, None, moment.at
+            self._patterns.begin(sighting.attempt)
             text = f"attempt {sighting.attempt}"
             yield Told(at=moment.at, attempt=moment.attempt, kind="attempt", text=text)
         for evidence in sighting.predictions:
@@ -90,6 +95,7 @@ class _Player:
                 text=evidence.text,
                 evidence=(evidence,),
             )
+        self._patterns.feed(sighting)
         is_due = self._looked_at is None or (moment.at - self._looked_at).total_seconds() >= LOOK_S
         if is_due or moment.message["type"] in _AT_ONCE:
             yield from self._look(moment)
@@ -104,8 +110,13 @@ class _Player:
         limits = self._playbook.limits_for(self._tracker.median_step_s, self._tracker.median_phase_s)
         diagnosis = diagnose(snapshot, limits)
         before, self._diagnosis = self._diagnosis, diagnosis
-        if _is_same(before, diagnosis) or diagnosis.state in _UNTOLD:
-            return
+        if not _is_same(before, diagnosis) and diagnosis.state not in _UNTOLD:
+            yield from self._news(diagnosis, snapshot, moment)
+        for pattern in self._patterns.look(self._tracker, snapshot, diagnosis, self._past):
+            yield self._told_pattern(pattern, snapshot, moment.at)
+
+    def _news(self, diagnosis: Diagnosis, snapshot: Snapshot, moment: Moment) -> Iterator[Told]:
+        """Yield a diagnosis that is other than before, and what follows from it."""
         yield Told(
             at=moment.at,
             attempt=snapshot.attempt,
@@ -114,18 +125,36 @@ class _Player:
             detail=_diagnosis_json(diagnosis),
             evidence=diagnosis.evidence,
         )
+        if diagnosis.state in _ENDED:
+            self._remember(diagnosis, snapshot, moment.at)
         if diagnosis.state not in _DECIDED:
             return
         history, view = History(attempts=tuple(self._past)), self._tracker.view
+        # What hung and was stopped by the watch was decided about at the hang, before its end.
+        is_end_of_hang = diagnosis.failure is FailureClass.HANG and snapshot.stop_by == "watch"
+        if diagnosis.state is RunState.DEAD and not is_end_of_hang:
+            for pattern in self._patterns.died(history, snapshot, moment.at):
+                yield self._told_pattern(pattern, snapshot, moment.at)
         known = facts(self._tracker.spec, view.environment if view is not None else None)
         decision = decide(diagnosis, self._playbook, history, snapshot, moment.at, 0.0, known)
-        if diagnosis.state is not RunState.HUNG:
-            self._remember(diagnosis, snapshot, moment.at)
         yield _told_decision(decision, snapshot, moment.at)
+
+    def _told_pattern(self, pattern: Pattern, snapshot: Snapshot, at: datetime) -> Told:
+        """A pattern informs; what is done is the decision's alone."""
+        why = self._playbook.rule(pattern.failure).why
+        return Told(
+            at=at,
+            attempt=snapshot.attempt,
+            kind="pattern",
+            text=pattern.summary,
+            detail={"class": pattern.failure.value, "informs_only": True, "why": why},
+            evidence=pattern.evidence,
+        )
 
     def _remember(self, diagnosis: Diagnosis, snapshot: Snapshot, at: datetime) -> None:
         """Keep an ended attempt as the record would, for the budgets of those after it."""
-        known = self._known.get(snapshot.attempt, {})
+        known, spec = self._known.get(snapshot.attempt, {}), self._tracker.spec or {}
+        by = known.get("by") or (spec.get("by") if spec.get("attempt") == snapshot.attempt else None)
         beat = snapshot.heartbeat.value if isinstance(snapshot.heartbeat, Present) else None
         checkpoint = beat.checkpoint_step if beat is not None else None
         past = PastAttempt(
@@ -138,7 +167,7 @@ class _Player:
             last_step=snapshot.last_step,
             checkpoint_step=checkpoint if checkpoint is not None else _number(known.get("checkpoint_step")),
             rung=_number(known.get("rung")),
-            by_watch=known.get("by") != "user",
+            by_watch=by != "user",
         )
         self._past = [a for a in self._past if a.attempt != past.attempt] + [past]
 

@@ -72,6 +72,7 @@ class Recorder:
             "kernel_problem": self._known.kernel_problem,
             "alive": far.run.get("alive"),
             "stop": far.run.get("stop"),
+            "checkpoint_step": far.run.get("checkpoint_step"),
             "container": {key: far.hello.get(key) for key in ("boot_id", "pid1_start_ticks")},
             "attempts": [self._known.row(row) for row in self._known.attempts],
         }

@@ -47,6 +47,7 @@ class _Span:
     attempt: int
     begin: datetime
     end: datetime
+    on_disk: int | None = None  # the newest checkpoint at its end
     told: list[tuple[datetime, Message]] = field(default_factory=list)
 
     def tell(self, at: object, kind: str, **fields: Any) -> None:  # noqa: ANN401 - any JSON
@@ -92,7 +93,11 @@ def _span(recording: Recording, attempt: RecordedAttempt, after: RecordedAttempt
         exit_.get("at"), known.get("ended_at"), next_info.get("started_at"), recording.recorded_at, last
     )
     begin = begin or end or _NO_TIME
-    return _Span(attempt=attempt.number, begin=begin, end=max(begin, end or begin))
+    # That of the newest attempt was looked up when it was recorded; the record knows those that ended.
+    looked = recording.meta.get("checkpoint_step") if after is None else None
+    steps = (looked, known.get("checkpoint_step"))
+    on_disk = next((each for each in steps if isinstance(each, int)), None)
+    return _Span(attempt=attempt.number, begin=begin, end=max(begin, end or begin), on_disk=on_disk)
 
 
 def _fill(span: _Span, recording: Recording, attempt: RecordedAttempt, after: RecordedAttempt | None) -> None:
@@ -150,7 +155,7 @@ def _tell_run(
         attempt_info=attempt.read("attempt.json"),
         alive=alive,
         stop=stop,
-        checkpoint_step=attempt.known.get("checkpoint_step"),
+        checkpoint_step=span.on_disk,
     )
 
 

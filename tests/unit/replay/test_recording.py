@@ -7,10 +7,9 @@ import json
 import re
 import tarfile
 import tempfile
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,63 +21,12 @@ from orchestrator.playbook import parse
 from orchestrator.replay.archive import unpacked
 from orchestrator.replay.judge import shipped_playbook
 from orchestrator.replay.known import Known, merged
-from orchestrator.replay.player import Told, play
+from orchestrator.replay.player import play
 from orchestrator.replay.recorder import Recorder
 from orchestrator.replay.recording import read_recording
 from orchestrator.replay.timeline import moments
 from orchestrator.wire import unpack_bytes
-
-BEGAN = datetime(2026, 11, 29, 12, 0, tzinfo=timezone.utc)
-FX = "RuntimeError: Detected that you are using FX to symbolically trace a dynamo-optimized function."
-TRACE = f'Traceback (most recent call last):\n  File "/srv/t.py", line 3, in step\n    f(x)\n{FX}\n'
-BOOT = {"boot_id": "b", "pid1_start_ticks": 7}
-
-
-def at(seconds: float) -> str:
-    return (BEGAN + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def beat(seconds: float, step: int, **fields: Any) -> dict[str, Any]:
-    return {"schema": 1, "phase": "train", "step": step, "at": at(seconds), **fields}
-
-
-class Folder:
-    """Makes a recording by hand, as `record` writes it."""
-
-    def __init__(self, place: Path, **meta: Any) -> None:
-        self.place = place
-        self.meta = {"schema": 1, "run": "b32", "recorded_at": at(9000), "attempts": [], **meta}
-
-    def attempt(self, number: int, *, begin: float, log: str = "", **files: Any) -> None:
-        folder = self.place / "attempts" / str(number)
-        folder.mkdir(parents=True)
-        info = {"schema": 1, "attempt": number, "trainer_pid": 7, "started_at": at(begin), **BOOT}
-        files = {"attempt": info, "run": {"schema": 1, "attempt": number, "kind": "trainer"}, **files}
-        for name, value in files.items():
-            if isinstance(value, list):
-                text = "".join(json.dumps(row) + "\n" for row in value)
-                (folder / f"{name}.jsonl").write_text(text)
-            else:
-                (folder / f"{name}.json").write_text(json.dumps(value))
-        if log:
-            (folder / "log").write_text(log)
-
-    def told(self) -> list[Told]:
-        self.place.mkdir(exist_ok=True)
-        (self.place / "recording.json").write_text(json.dumps(self.meta))
-        return list(play(read_recording(self.place), shipped_playbook()))
-
-
-def ended(seconds: float, code: int | None, signal: int | None = None) -> dict[str, Any]:
-    return {"schema": 1, "code": code, "signal": signal, "at": at(seconds), "duration_s": seconds}
-
-
-def said(told: list[Told], kind: str) -> list[str]:
-    return [each.text for each in told if each.kind == kind]
-
-
-def classes(told: list[Told]) -> list[str | None]:
-    return [each.detail["class"] for each in told if each.kind == "diagnosis"]
+from tests.unit.replay.folders import BEGAN, FX, TRACE, Folder, at, beat, classes, ended, said
 
 
 def test_a_crash_its_relaunch_and_the_end_are_told_in_order(tmp_path):
@@ -392,7 +340,9 @@ def test_whatever_a_recording_holds_it_is_told_or_refused(files, lines, meta):
             told = folder.told()
         except ConfigError:
             return
-        assert all(each.kind in ("attempt", "prediction", "diagnosis", "decision") for each in told)
+        assert all(
+            each.kind in ("attempt", "prediction", "diagnosis", "pattern", "decision") for each in told
+        )
 
 
 def test_an_attempt_that_left_no_file_is_told_from_the_records_row(tmp_path):
