@@ -1,6 +1,6 @@
 """A recorded run on disk: what its attempts left behind, each thing with its time. Reading only.
 
-recording.json                what the record knew: the run, its attempts' numbers; the container, the newest checkpoint
+recording.json                what the record knew: the run, its attempts' numbers, container, checkpoint
 events.jsonl                  what a watch told and did, for people
 attempts/<n>/*.json, metrics.jsonl   as the trainer and the supervisor wrote them
 attempts/<n>/gpus.jsonl       {"at", "gpus": [...]}
