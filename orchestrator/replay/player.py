@@ -22,12 +22,13 @@ from orchestrator.types.seen import Present
 from orchestrator.types.snapshot import LogPace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from datetime import datetime
 
     from orchestrator.classify.history import Pattern
     from orchestrator.playbook import Playbook
     from orchestrator.replay.recording import Recording
+    from orchestrator.types.seen import Heartbeat
     from orchestrator.types.snapshot import Snapshot
 
 LOOK_S = 5.0  # between two diagnoses while nothing but the log and numbers come
@@ -163,13 +164,22 @@ class _Player:
             fingerprint=diagnosis.fingerprint,
             started_at=snapshot.started_at or self._began_at,
             ended_at=at,
-            first_step=beat.resumed_from_step if beat is not None else None,
+            first_step=self._first_step(known, beat),
             last_step=snapshot.last_step,
             checkpoint_step=checkpoint if checkpoint is not None else _number(known.get("checkpoint_step")),
             rung=_number(known.get("rung")),
             by_watch=by != "user",
         )
         self._past = [a for a in self._past if a.attempt != past.attempt] + [past]
+
+    def _first_step(self, known: Mapping[str, Any], beat: Heartbeat | None) -> int | None:
+        """Where it began, by the record; a last heartbeat alone tells it unless it came too early."""
+        told = (
+            _number(known.get("first_step")),
+            self._tracker.view.first_step if self._tracker.view else None,
+        )
+        found = next((step for step in told if step is not None), None)
+        return found if found is not None or beat is None else beat.resumed_from_step
 
 
 def _is_same(before: Diagnosis | None, now: Diagnosis) -> bool:

@@ -132,6 +132,14 @@ def test_the_same_step_ending_attempt_after_attempt_is_told_at_the_third(tmp_pat
     assert kinds[-3:] == ["diagnosis", "pattern", "decision"]
 
 
+def test_where_an_attempt_began_is_the_records_word(tmp_path):
+    """As in a watch, which saw the first heartbeats, too."""
+    folder = Folder(tmp_path / "r")
+    deaths(folder, (40, 25), (40, 25), (40, 25), first_step=0)
+    (found,) = [each for each in folder.told() if each.kind == "pattern"]
+    assert found.evidence[0].text.startswith("attempt 1 from step 0: ")
+
+
 def test_ends_at_other_steps_or_from_outside_are_no_standstill(tmp_path):
     apart = Folder(tmp_path / "apart")
     deaths(apart, (40, 25), (41, 25), (40, 25))
