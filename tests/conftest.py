@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ NEEDED = {
 # In CI a missing package is a failure, since a skipped suite would look green.
 MISSING = [] if os.environ.get("CI") == "true" else [name for name in NEEDED if find_spec(name) is None]
 collect_ignore = [path for name in MISSING for path in NEEDED[name]]
+
+# A shell's background job is born deaf to Ctrl-C, and so would be all that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A pool of compiling processes costs more than it saves here, and outlives the test that began it.
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")

@@ -96,7 +96,13 @@ def _is_outlived(cause: Cause, log: LogReading, exit_record: ExitRecord | None) 
 
 
 def _summary(log: LogReading) -> str | None:
-    return next((line for line in log.tail if _SUMMARY.search(line)), None)
+    """Return the line that says that it is done, if no work was reported after it: a trial run ends too."""
+    for line in reversed(log.tail):
+        if _SUMMARY.search(line):
+            return line
+        if (step := read_step(line)) is not None and not step.is_last:
+            return None
+    return None
 
 
 def _of_pane(cause: Cause) -> Cause:

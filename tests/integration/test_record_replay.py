@@ -49,6 +49,24 @@ def test_a_run_that_crashed_and_was_brought_back_is_told_again(local):
     assert again[-1]["attempt"] == 2
 
 
+def test_what_attempts_have_in_common_is_told_as_the_watch_told_it(local):
+    local.begin_standin("b32", "--steps", "30", "--crash-at", "12", "--crash-attempts", "3", "--fx-text")
+    watch = local.watch("b32")
+    watch.end()
+    live = [event for event in watch.events() if event["kind"] == "pattern"]
+    assert [each["detail"]["failure"] for each in live] == ["no_progress"]
+    local.json("record", "b32", "-o", "b32")
+    assert json.loads((local.home / "b32" / "recording.json").read_text())["checkpoint_step"] >= 10
+    told = local.json("replay", "b32")["replays"][0]["told"]
+    again = [each for each in told if each["kind"] == "pattern"]
+    assert [(each["attempt"], each["pattern"]["class"]) for each in again] == [(3, "no_progress")]
+    assert [each["text"] for each in again] == [each["text"] for each in live]
+    assert again[0]["pattern"]["informs_only"]
+    assert [each["line"] for each in again[0]["evidence"]] == [
+        each["text"] for each in live[0]["detail"]["evidence"]
+    ]
+
+
 def test_secrets_do_not_travel_and_offsets_stay(local, tmp_path):
     local.env["MY_PASSWORD"] = PASSWORD
     # A secret in a command line is refused, so the program puts the token together itself.

@@ -235,3 +235,9 @@ def test_carets_of_a_traceback_that_was_read_whole_are_no_crash():
 
 def test_carets_before_newer_steps_are_no_crash():
     assert pane("    self.self_attn(\n    ^^^^^^^^^^^^^^^\n" + STEPS).failure is None
+
+
+def test_a_trial_that_ended_before_newer_steps_is_no_end():
+    trial = "`Trainer.fit` stopped: `max_steps=3` reached.\n"
+    assert pane(trial + STEPS).state is RunState.UNSUPERVISED
+    assert pane(STEPS + trial + PROMPT).failure is _F.COMPLETED
