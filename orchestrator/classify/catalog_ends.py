@@ -121,6 +121,15 @@ ENDS: tuple[Signature, ...] = (
         role=Role.CASCADE,
     ),
     sig(
+        "heap_corrupt",  # glibc's last words before it aborts the process
+        _F.SIGNAL_EXIT,
+        ("free()", "malloc()", "realloc()", "double free", "corrupted", "munmap_chunk", "stack smashing"),
+        r"^(?:double free or corruption|(?:free|malloc|realloc)\(\): |munmap_chunk\(\): "
+        r"|corrupted (?:size vs|double-linked)|\*\*\* stack smashing detected)",
+        "free(): double free detected in tcache 2",
+        weak=True,
+    ),
+    sig(
         "died_of_signal",
         _F.SIGNAL_EXIT,
         (

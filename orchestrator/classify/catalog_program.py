@@ -134,6 +134,15 @@ PROGRAM: tuple[Signature, ...] = (
         where=_EXC,
     ),
     sig(
+        "import_because",  # the reason follows
+        _F.IMPORT_ERROR,
+        ("failed to import",),
+        r"Failed to import \S+ because of",
+        "RuntimeError: Failed to import transformers.models.qwen2 because of the following error",
+        where=_EXC,
+        generic=True,
+    ),
+    sig(
         "import_failed",
         _F.IMPORT_ERROR,
         (
@@ -144,7 +153,7 @@ PROGRAM: tuple[Signature, ...] = (
         r"|version `GLIBC\w*' not found"
         r"|cannot open shared object file|python[\d.]*\S*: No module named|DistributionNotFound"
         r"|VersionConflict"
-        r"|Failed to import \S+ because of|numpy\.dtype size changed|is required for a normal functioning",
+        r"|numpy\.dtype size changed|is required for a normal functioning",
         "ModuleNotFoundError: No module named 'flash_attn'",
     ),
     sig(

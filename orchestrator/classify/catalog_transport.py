@@ -40,18 +40,27 @@ TRANSPORT: tuple[Signature, ...] = (
         "ssh_refused",
         _F.SSH_ERROR,
         (
-            *("publickey", "password", "host key", "host identification", "verification failed"),
+            *("publickey", "password", "host key", "verification failed"),
             *("unable to negotiate", "load key", "authentication failures", "bad owner", "identity file"),
             *("sign_and_send", "please try again", "unprotected private", "keyboard-interactive"),
         ),
         r"Permission denied[ ,(]+(?:publickey|password|keyboard-interactive|gssapi)"
         r"|Permission denied, please try again|\bHost key verification failed"
-        r"|REMOTE HOST IDENTIFICATION HAS CHANGED|^Unable to negotiate with |^Load key \""
+        r"|^Unable to negotiate with |^Load key \""
         r"|no matching host key"
         r"|Too many authentication failures|^Bad owner or permissions on \S*\.ssh"
         r"|^Warning: Identity file \S+ not accessible|\bsign_and_send_pubkey: |UNPROTECTED PRIVATE KEY FILE",
         "root@192.0.2.10: Permission denied (publickey,password).",
         certain=True,
+    ),
+    sig(
+        "ssh_key_changed",  # a banner before what ssh does about it
+        _F.SSH_ERROR,
+        ("host identification",),
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @",
+        certain=True,
+        generic=True,
     ),
     sig(
         "paramiko",
@@ -65,16 +74,25 @@ TRANSPORT: tuple[Signature, ...] = (
         "pct_state",
         _F.PCT_ERROR,
         (
-            *("not running", "already running", "is locked", "acquire", "lock file"),
+            *("not running", "already running", "is locked", "lock file"),
             *("configuration file",),
         ),
         r"^(?:Error: )?(?:CT \d+ (?:not|already) running|(?:CT|VM) is locked \(\w+\))|\bCT \d+ not running\b"
         r"|\bcontainer '?\d+'? (?:not|already) running"
         r"|[Cc]onfiguration file '\S*lxc/\d+\.conf' does not exist"
         r"|\bunable to find configuration file for (?:CT|VM|container) "
-        r"|can't lock file '\S*(?:lxc|pve)\S*'|trying to acquire (?:lock|cfs lock)",
+        r"|can't lock file '\S*(?:lxc|pve)\S*'",
         "container '200' not running!",
         certain=True,
+    ),
+    sig(
+        "pct_waits",
+        _F.PCT_ERROR,
+        ("acquire",),
+        r"trying to acquire (?:lock|cfs lock)",
+        "trying to acquire lock...",
+        certain=True,
+        generic=True,
     ),
     sig(
         "lxc_attach",

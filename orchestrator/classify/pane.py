@@ -70,7 +70,13 @@ def diagnose_pane(log: LogReading, *, is_dead: bool, exit_record: ExitRecord | N
 
 
 def _way(log: LogReading) -> LogMatch | None:
-    return next((m for m in log.matches if is_of_the_way(m) and not m.handled), None)
+    """Return what ssh, pct or tmux said first that is more than a warning; tmux says last what it did."""
+    found = [m for m in log.matches if is_of_the_way(m) and not m.handled]
+    same = [m for m in found if m.failure is found[0].failure]
+    told = [m for m in same if not match.BY_NAME[m.evidence.signature or ""].generic] or same
+    if not told:
+        return None
+    return told[-1] if told[0].failure is _F.TMUX_ERROR else told[0]
 
 
 def _blind(way: LogMatch) -> Diagnosis:

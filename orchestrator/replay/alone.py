@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _F = FailureClass
 _UNDECIDED = (_F.UNKNOWN, _F.TORCHRUN_WRAPPER)
+_SHUT = ("ssh_refused", "ssh_key_changed")
 _NO_SUCH = re.compile(r"'\S*lxc/\d+\.conf' does not exist|unable to find configuration file")
 KINDS = {
     ActKind.NONE: "none",
@@ -65,7 +66,7 @@ def decide_alone(diagnosis: Diagnosis, snapshot: Snapshot, playbook: Playbook) -
 def _is_shut(diagnosis: Diagnosis) -> bool:
     """Whether the way there stays closed until a person does something: no login, no such container."""
     shown = next(iter(diagnosis.evidence), None)
-    return shown is not None and (shown.signature == "ssh_refused" or _NO_SUCH.search(shown.text) is not None)
+    return shown is not None and (shown.signature in _SHUT or _NO_SUCH.search(shown.text) is not None)
 
 
 def _is_misuse(log: LogReading) -> bool:

@@ -241,3 +241,28 @@ def test_a_trial_that_ended_before_newer_steps_is_no_end():
     trial = "`Trainer.fit` stopped: `max_steps=3` reached.\n"
     assert pane(trial + STEPS).state is RunState.UNSUPERVISED
     assert pane(STEPS + trial + PROMPT).failure is _F.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("lines", "shown"),
+    [
+        (["@  WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!  @", "Host key verification failed."], 1),
+        (
+            [
+                "trying to acquire lock...",
+                "can't lock file '/run/lock/lxc/pve-config-110.lock' - got timeout",
+            ],
+            1,
+        ),
+        (
+            [
+                "kex_exchange_identification: read: Connection reset by peer",
+                "Connection reset by 1.2.3.4 port 22",
+            ],
+            0,
+        ),
+        (["free(): double free detected in tcache 2", "Aborted (core dumped)"], 0),
+    ],
+)
+def test_what_is_shown_is_the_line_that_says_most(lines: list[str], shown: int):
+    assert pane(STEPS + "\n".join(lines) + "\n" + PROMPT).evidence[0].text == lines[shown]
