@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import Exit
-from tests.integration.local import Local, local_runs, wait_until
+from tests.integration.local import PLAYBOOK, Local, local_runs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,21 +50,21 @@ def test_a_run_that_crashed_and_was_brought_back_is_told_again(local):
 
 
 def test_what_attempts_have_in_common_is_told_as_the_watch_told_it(local):
-    local.begin_standin("b32", "--steps", "30", "--crash-at", "12", "--crash-attempts", "3", "--fx-text")
+    local.playbook.write_text(f"{PLAYBOOK}crash_loop: {{deaths: 2, within: 30m}}\n")
+    local.begin_standin("b32", "--steps", "30", "--crash-at", "12", "--fx-text")
     watch = local.watch("b32")
-    watch.end()
+    assert watch.end() == Exit.NEEDS_PERSON
     live = [event for event in watch.events() if event["kind"] == "pattern"]
-    assert [each["detail"]["failure"] for each in live] == ["no_progress"]
+    assert [(each["attempt"], each["detail"]["failure"]) for each in live] == [(2, "crash_loop")]
     local.json("record", "b32", "-o", "b32")
-    assert json.loads((local.home / "b32" / "recording.json").read_text())["checkpoint_step"] >= 10
-    told = local.json("replay", "b32")["replays"][0]["told"]
+    assert json.loads((local.home / "b32" / "recording.json").read_text())["checkpoint_step"] == 10
+    told = local.json("replay", "b32", "--playbook", str(local.playbook))["replays"][0]["told"]
     again = [each for each in told if each["kind"] == "pattern"]
-    assert [(each["attempt"], each["pattern"]["class"]) for each in again] == [(3, "no_progress")]
-    assert [each["text"] for each in again] == [each["text"] for each in live]
-    assert again[0]["pattern"]["informs_only"]
-    assert [each["line"] for each in again[0]["evidence"]] == [
-        each["text"] for each in live[0]["detail"]["evidence"]
-    ]
+    assert [(each["attempt"], each["pattern"]["class"]) for each in again] == [(2, "crash_loop")]
+    assert again[0]["pattern"]["informs_only"] is True
+    assert again[0]["text"] == live[0]["text"]
+    proof = [each["text"] for each in live[0]["detail"]["evidence"]]
+    assert [each["line"] for each in again[0]["evidence"]] == proof
 
 
 def test_secrets_do_not_travel_and_offsets_stay(local, tmp_path):
