@@ -113,10 +113,10 @@ def mean_loss(drafting: Drafting, batch: Batch, index: int = 0) -> torch.Tensor:
     ("labels", "objective", "sliding"),
     [
         ("data", "decay", 1),
-        ("target", "dpace", 0),
         *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in (("data", "decay", 0), ("data", "dpace", 0), ("target", "decay", 0))
+            pytest.param(labels, objective, 0, marks=pytest.mark.slow)
+            for labels in ("data", "target")
+            for objective in ("decay", "dpace")
         ),
     ],
 )

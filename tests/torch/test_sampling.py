@@ -74,6 +74,7 @@ def exact_pairs(model, draws=DRAWS) -> torch.Tensor:
     return pairs
 
 
+@pytest.mark.slow
 def test_speculation_draws_pairs_as_the_target_does():
     model: Any = Markov()
     counts, expected = drawn_by_speculation(model), exact_pairs(model)
