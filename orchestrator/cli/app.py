@@ -23,6 +23,7 @@ from orchestrator.cli import (
     inventory,
     launching,
     looking,
+    picturing,
     playbooks,
     reading,
     recording,
@@ -103,6 +104,7 @@ looking.register(app)
 reading.register(app)
 stacking.register(app)
 telling.register(app)
+picturing.register(app)
 exporting.register(app)
 evaluating.register(app)
 comparing.register(app)

@@ -1,10 +1,9 @@
-"""explain, events, plot: what the record knows."""
+"""explain, events: what the record knows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,7 +35,7 @@ _LIVING = frozenset({RunState.HEALTHY, RunState.UNSUPERVISED, RunState.ENDING, R
 
 def register(app: typer.Typer) -> None:
     """Add this file's verbs."""
-    for verb in (explain, events, plot):
+    for verb in (explain, events):
         app.command(rich_help_panel="Look")(verb)
 
 
@@ -237,24 +236,3 @@ def events(
         SETTINGS.out.print(
             f"{clock} {event.run} [{event.attempt}] {event.kind}: {plain(event.text)}", markup=False
         )
-
-
-def plot(
-    run: options.RunName = None,
-    host: options.Host = None,
-    ct: options.Ct = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The PNG file; default <run>.png.")] = None,
-) -> None:
-    """Draw loss and throughput across attempts, with the deaths marked, as a PNG.
-
-    Examples:
-
-        dflashctl plot
-        dflashctl plot b32 --out b32.png
-    """
-    with opened_record() as record:
-        row = find_run(record, run, host, ct)
-        from orchestrator.plot import plot_run
-
-        path = plot_run(record, row.id, out or Path(f"{row.name}.png"))
-    SETTINGS.out.print(str(path), markup=False)
