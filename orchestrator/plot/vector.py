@@ -39,6 +39,7 @@ STYLE = """
 .plot .resume{fill:var(--paper);stroke-width:2}
 .plot .end{stroke:var(--death);stroke-width:1;stroke-opacity:.45}
 .plot .death{stroke:var(--death);stroke-width:2.6;fill:none}
+.plot .halo{stroke:var(--paper);stroke-width:6;stroke-opacity:.8;fill:none}
 .plot .name{fill:var(--death);paint-order:stroke;stroke:var(--paper);stroke-width:4px}
 """ + "".join(f".plot .c{n}{{stroke:var(--c{n})}}\n" for n in range(NUM_COLOURS))
 
@@ -188,6 +189,7 @@ class _Drawing:
             if row is not None:
                 yield _text(_name_x(x, death.label), top + 12, label, 'class="name" text-anchor="middle"')
             cross = f"M{x - 5:g} {y - 5:g}l10 10m0 -10l-10 10"
+            yield f'<path class="halo" d="{cross}"/>'
             yield f'<path class="death" d="{cross}"><title>{label} at step {death.step:g}</title></path>'
 
 

@@ -25,6 +25,7 @@ HEAVY = (
     "yaml",
     "rich.live",
     "matplotlib",
+    "jinja2",
 )
 
 
@@ -43,7 +44,7 @@ COMMANDS = commands(typer.main.get_command(app))
 def test_the_verbs_are_these():
     assert {words.removeprefix("dflashctl ") for words in COMMANDS} == {
         "launch", "watch", "status", "ps", "logs", "attach", "stop", "relaunch", "explain", "events", "plot",
-        "stacks",
+        "report", "stacks",
         "diff", "eval", "export", "replay", "record",
         "rules list", "rules show", "rules test", "cache list", "cache save", "cache restore", "cache verify",
         "playbook show", "playbook check", "playbook explain",

@@ -132,7 +132,7 @@ def test_an_svg_names_deaths_and_resumes_and_holds_no_script_or_address(record: 
     assert {"fx_trace_race", "oom_cuda", "attempt 2 from step 100", "optimizer step"} <= set(told)
     assert "memory of the fullest GPU (GiB)" not in told  # nothing was read
     tree = ElementTree.fromstring(picture)
-    assert len(tree.findall(f"{SVG}path")) == 2  # a cross a death
+    assert len(tree.findall(f"{SVG}path/{SVG}title")) == 2  # a cross a death
     assert not re.search(r"<script|href|style=|url\(", picture)
     assert (tree.findtext(f"{SVG}desc") or "").endswith("fx_trace_race at step 130, oom_cuda at step 240")
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
@@ -59,3 +60,34 @@ def test_the_terminal_gets_lines_of_80_columns_and_no_file(tmp_path, capsys):
     assert lines[0].startswith(NAME)
     assert max(map(len, lines)) <= 80
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_a_report_is_a_file_named_after_the_run(tmp_path, capsys):
+    assert cli(["report"]) == Exit.OK
+    assert capsys.readouterr().out.strip() == f"{NAME}.html"
+    assert (tmp_path / f"{NAME}.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_report_goes_to_standard_output_and_json_tells_of_the_file(tmp_path, capsys):
+    assert cli(["report", "-o", "-"]) == Exit.OK
+    assert capsys.readouterr().out.startswith("<!doctype html>")
+    assert cli(["report", "--json", "--out", "r.html"]) == Exit.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["path"] == "r.html"
+    assert told["bytes"] == (tmp_path / "r.html").stat().st_size
+    assert told["attempts"] == [1]
+    assert cli(["report", "--json", "--out", "-"]) == Exit.USAGE
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("nobody",), Exit.NOT_FOUND, "no run 'nobody' in the record"),
+        (("--attempt", "9"), Exit.NOT_FOUND, "there is no attempt 9 on record; attempts: 1"),
+        (("-o", "missing/r.html"), Exit.USAGE, "the report cannot be written"),
+        (("--playbook", "missing.yaml"), Exit.USAGE, "missing.yaml"),
+    ],
+)
+def test_what_a_report_cannot_do_is_told_in_a_line(words, code, told, capsys):
+    assert cli(["report", *words]) == code
+    assert told in capsys.readouterr().err
