@@ -49,8 +49,8 @@ class Canvas:
 
     def mark(self, at: Point, letter: str, colour: str) -> None:
         """Put a letter where the point is."""
-        column = round(at[0] * (self._columns - 1))
-        row = round((1 - min(max(at[1], 0.0), 1.0)) * (self._rows - 1))
+        column = round(at[0] * (self._columns * 2 - 1)) // 2
+        row = round((1 - min(max(at[1], 0.0), 1.0)) * (self._rows * 4 - 1)) // 4
         self._marks[(column, row)], self._colours[(column, row)] = letter, colour
 
     def rows(self, *, coloured: bool, braille: bool) -> list[str]:

@@ -82,6 +82,7 @@ def _facts(attempt: AttemptRow) -> tuple[tuple[str, str], ...]:
 def _entries(known: Known, number: int, playbook: Playbook) -> tuple[Entry, ...]:
     diagnoses = {each.id: each for each in known.diagnoses}
     outcomes = {e.detail.get("id"): e for e in known.events if e.kind == "outcome"}
+    told = {each.summary for each in known.diagnoses if each.attempt == number}
     entries = []
     for event in known.events:
         if event.attempt != number or event.kind == "outcome" or _is_plain_start(event):
@@ -91,18 +92,23 @@ def _entries(known: Known, number: int, playbook: Playbook) -> tuple[Entry, ...]
             entries.append(_diagnosis(diagnosis, playbook))
         elif event.kind == "action":
             entries.append(_act(event, outcomes.get(event.detail.get("id"))))
+        elif event.kind == "transition":
+            entries.append(_change(event, told))
         else:
-            level = (
-                _LEVELS.get(str(event.detail.get("to")), "plain") if event.kind == "transition" else "plain"
-            )
-            kind = "state" if event.kind == "transition" else event.kind
-            entries.append(Entry(at=moment(event.at), kind=kind, text=said(event.text), level=level))
+            entries.append(Entry(at=moment(event.at), kind=event.kind, text=said(event.text)))
     return tuple(entries)
 
 
 def _is_plain_start(event: EventRow) -> bool:
     """Whether it says no more than that the attempt started."""
     return event.kind == "transition" and event.detail.get("to") == RunState.NEW.value
+
+
+def _change(event: EventRow, told: set[str]) -> Entry:
+    """Return a change of state, without the words of the diagnosis that it is told with."""
+    to, summary = str(event.detail.get("to")), event.detail.get("summary")
+    text = f"{event.detail.get('from') or 'new'} -> {to}" if summary in told else event.text
+    return Entry(at=moment(event.at), kind="state", text=said(text), level=_LEVELS.get(to, "plain"))
 
 
 def _diagnosis(row: DiagnosisRow, playbook: Playbook) -> Entry:
@@ -203,8 +209,10 @@ def _differences(known: Known, attempt: AttemptRow) -> tuple[Table | None, str]:
     if any(each.environment is None and each.spec is None for each in pair):
         return None, f"What it ran on cannot be compared with attempt {pair[0].number}: one is not on record."
     found = compare(*pair)
+    unknown = "; ".join(line_said(note) for note in found.notes)
     if not found.changes:
-        return None, f"It ran on the same as attempt {pair[0].number}, as far as the record tells."
+        same = f"Nothing differs from attempt {pair[0].number}"
+        return None, f"{same}, as far as that can be told: {unknown}." if unknown else f"{same}."
     rows = tuple(
         (each.key, each.group, value_said(each.key, each.old), value_said(each.key, each.new))
         for each in found.changes[:MAX_CHANGES]
@@ -216,4 +224,4 @@ def _differences(known: Known, attempt: AttemptRow) -> tuple[Table | None, str]:
         heads=("key", "group", f"attempt {pair[0].number}", f"attempt {attempt.n}"),
         rows=tuple((line_said(key), group, old, new) for key, group, old, new in rows),
         note=note,
-    ), ""
+    ), f"{unknown}." if unknown else ""

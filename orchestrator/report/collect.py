@@ -96,7 +96,6 @@ def _facts(known: Known) -> tuple[tuple[str, str], ...]:
     row, attempts = known.row, known.attempts
     began = next((each.started_at for each in attempts if each.started_at), None)
     told = {
-        "run": line_said(row.name),
         "at": line_said(row.target_key),
         "state": row.state.value,
         "began": moment(began or row.created_at),
@@ -107,22 +106,25 @@ def _facts(known: Known) -> tuple[tuple[str, str], ...]:
 
 
 def _overview(attempts: Sequence[AttemptRow]) -> Table:
-    heads = ("attempt", "by", "began", "lasted", "steps", "end", "changed")
+    """Return a row an attempt, without the columns that say nothing."""
+    heads = ("attempt", "end", "steps", "lasted", "began", "by", "changed")
+    rows = [
+        (
+            str(each.n),
+            end_said(each),
+            _steps(each),
+            between(each.started_at, each.ended_at),
+            moment(each.started_at),
+            line_said(each.by or ""),
+            line_said(", ".join(f"{key}={value}" for key, value in each.changes.items())),
+        )
+        for each in attempts
+    ]
+    used = [n for n in range(len(heads)) if any(row[n] for row in rows)]
     return Table(
         caption="The attempts",
-        heads=heads,
-        rows=tuple(
-            (
-                str(each.n),
-                line_said(each.by or ""),
-                moment(each.started_at),
-                between(each.started_at, each.ended_at),
-                _steps(each),
-                end_said(each),
-                line_said(", ".join(f"{key}={value}" for key, value in each.changes.items())),
-            )
-            for each in attempts
-        ),
+        heads=tuple(heads[n] for n in used),
+        rows=tuple(tuple(row[n] for n in used) for row in rows),
     )
 
 

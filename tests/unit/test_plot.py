@@ -215,6 +215,15 @@ def test_a_terminal_shows_it_in_its_width_without_colour(record: Record, run: in
     assert sum(line.count("o") for line in rows) == 2
 
 
+def test_a_mark_lies_on_the_line_that_it_marks(record: Record) -> None:
+    run = record.save_run("flat", {}, "local", {}, NOW).id
+    record.save_attempt(run, 1, ended_at=NOW, failure=FailureClass.HANG)
+    record.add_metrics(run, 1, [{"step": n, "loss": 2.0} for n in range(1, 9)], NOW)
+    (row,) = [line for line in chart(read_curves(record, run)) if "x" in line and "\u2502" in line]
+    assert row.endswith("x")
+    assert len(row.split("\u2502")[1].strip()) > 60
+
+
 def test_a_terminal_without_braille_gets_letters_and_with_colours_no_other_picture(
     record: Record, run: int
 ) -> None:

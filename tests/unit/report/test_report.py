@@ -235,14 +235,27 @@ def test_a_change_of_the_environment_is_told_with_what_it_was(record: Record, ru
     assert "torch 2.12.0 driver 570.86 GPUs 8 x NVIDIA H200" in text
 
 
+def test_a_change_of_state_does_not_repeat_its_diagnosis(record: Record) -> None:
+    run = record.save_run("b32", {}, "local", {}, START).id
+    tell(record, run, 1, 10, FailureClass.HANG, "nothing moved")
+    record.transition(run, 1, RunState.DEAD, RunState.HUNG, "it ended: nothing moved", at(11))
+    text = Page(made(record)).text()
+    assert text.count("it ended: nothing moved") == 1
+    assert "state healthy -> dead: nothing moved" in text
+    assert re.search(r"state dead -> hung(?!:)", text)
+
+
 @pytest.mark.parametrize(
     ("second", "told"),
-    [(environment(), "ran on the same as attempt 1"), (None, "cannot be compared with attempt 1")],
+    [
+        ({"environment": environment(), "spec": {}}, "Nothing differs from attempt 1."),
+        ({"spec": {}}, "as far as that can be told: b32/2 left no environment.json: only what was asked for"),
+        ({}, "cannot be compared with attempt 1"),
+    ],
 )
 def test_no_change_and_nothing_to_compare_are_told_apart(record: Record, run: int, second, told) -> None:
     record.save_attempt(run, 1, environment=environment(), spec={})
-    if second:
-        record.save_attempt(run, 2, environment=second, spec={})
+    record.save_attempt(run, 2, **second)
     text = Page(made(record)).text()
     assert told in text
     assert "What changed" not in text
