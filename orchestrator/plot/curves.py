@@ -206,9 +206,9 @@ def _panel(
     low, high = robust_limits(values)
     above = sum(value > high for value in values)
     below = sum(value < low for value in values)
-    told = [f"{above} above {high:.3g} (up to {max(values):.3g})"] if above else []
+    told = [f"{above} of {len(values)} points above {high:.3g} (up to {max(values):.3g})"] if above else []
     told += [f"{below} below {low:.3g} (down to {min(values):.3g})"] if below else []
-    note = f"{title}: not shown, of {len(values)} points, {' and '.join(told)}" if told else ""
+    note = f"{title.partition(' (')[0]}: {' and '.join(told)} are not shown" if told else ""
     low = low if base is None else min(low, base)
     room = (high - low or abs(high) or 1.0) * 0.05
     return Panel(title, low - room if base is None else low, high + room, of, note)

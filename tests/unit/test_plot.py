@@ -175,7 +175,7 @@ def test_the_first_losses_do_not_flatten_the_rest_and_a_note_tells(record: Recor
     record.save_attempt(run, 1, started_at=NOW)
     curves = read_curves(record, run)
     assert curves.panels[0].high < 3
-    assert curves.notes == ["training loss (nats/token): not shown, of 1000 points, 2 above 2.43 (up to 11)"]
+    assert curves.notes == ["training loss: 2 of 1000 points above 2.43 (up to 11) are not shown"]
 
 
 @pytest.mark.parametrize(
