@@ -144,12 +144,19 @@ def _lines(
     attempts: Sequence[AttemptRow], metrics: Sequence[MetricRow], gpus: Sequence[GpuRow]
 ) -> list[Line]:
     lines = []
+    steps: dict[int, list[MetricRow]] = {}
+    readings: dict[int, list[GpuRow]] = {}
+    for metric in metrics:
+        if metric.kind == "train":
+            steps.setdefault(metric.attempt, []).append(metric)
+    for reading in gpus:
+        readings.setdefault(reading.attempt, []).append(reading)
     for number, attempt in enumerate(attempts):
-        mine = [m for m in metrics if m.attempt == attempt.n and m.kind == "train"]
+        mine = steps.get(attempt.n, [])
         points = [(float(m.step), m.loss) for m in mine if m.loss is not None and math.isfinite(m.loss)]
         speeds = [(float(m.step), m.tokens_per_s) for m in mine if m.tokens_per_s is not None]
         if points:
-            memory = _memory([g for g in gpus if g.attempt == attempt.n], mine)
+            memory = _memory(readings.get(attempt.n, []), mine)
             lines.append(
                 Line(attempt, [p[0] for p in points], [p[1] for p in points], speeds, memory, number)
             )

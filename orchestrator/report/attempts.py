@@ -48,9 +48,8 @@ def attempt_part(known: Known, attempt: AttemptRow, playbook: Playbook) -> Attem
     """Return the attempt's part of the story."""
     died = is_death(attempt)
     changes, note = _differences(known, attempt)
-    gpus = (
-        _gpus([each for each in known.gpus if each.attempt == attempt.n], attempt.ended_at) if died else None
-    )
+    caption, when = ("The GPUs when it ended", attempt.ended_at) if died else _hang(known, attempt)
+    gpus = _gpus(caption, [each for each in known.gpus if each.attempt == attempt.n], when)
     return AttemptPart(
         number=attempt.n,
         end=end_said(attempt),
@@ -61,6 +60,12 @@ def attempt_part(known: Known, attempt: AttemptRow, playbook: Playbook) -> Attem
         tables=tuple(table for table in (gpus, changes) if table is not None),
         note=note,
     )
+
+
+def _hang(known: Known, attempt: AttemptRow) -> tuple[str, datetime | None]:
+    """Return when an attempt that has no end yet was last seen to hang, None if it was not."""
+    hangs = [d.at for d in known.diagnoses if d.attempt == attempt.n and d.state is RunState.HUNG]
+    return "The GPUs when it hung", hangs[-1] if hangs and not attempt.has_ended else None
 
 
 def _facts(attempt: AttemptRow) -> tuple[tuple[str, str], ...]:
@@ -149,8 +154,8 @@ def _has_diagnosis(event: EventRow) -> bool:
     return isinstance(intent, dict) and isinstance(intent.get("diagnosis"), str)
 
 
-def _gpus(readings: Sequence[GpuRow], end: datetime | None) -> Table | None:
-    """Return the last reading of each GPU before the end, and the most memory that it held."""
+def _gpus(caption: str, readings: Sequence[GpuRow], end: datetime | None) -> Table | None:
+    """Return the last reading of each GPU before `end`, and the most memory that it held in the attempt."""
     if end is None or not readings:
         return None
     rows = []
@@ -178,7 +183,7 @@ def _gpus(readings: Sequence[GpuRow], end: datetime | None) -> Table | None:
         "temperature (C)",
         "read",
     )
-    return Table(caption="The GPUs when it ended", heads=heads, rows=tuple(rows))
+    return Table(caption=caption, heads=heads, rows=tuple(rows))
 
 
 def _number(value: float | None, unit: float, form: str) -> str:
@@ -187,7 +192,7 @@ def _number(value: float | None, unit: float, form: str) -> str:
 
 def _before(at: datetime, end: datetime) -> str:
     if abs(end - at) < timedelta(seconds=1):
-        return "at the end"
+        return "at that time"
     return f"{between(at, end)} before" if at <= end else f"{between(end, at)} after"
 
 

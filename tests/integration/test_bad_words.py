@@ -34,7 +34,10 @@ def test_a_name_that_cannot_be_a_folder_is_refused_before_anything_is_reached(aw
     assert_nothing_left(away)
 
 
-VERBS = ("status", "logs", "attach", "explain", "stop", "relaunch", "rm", "prune", "plot", "events", "watch")
+VERBS = (
+    "status", "logs", "attach", "explain", "stop", "relaunch", "rm", "prune",
+    "plot", "report", "events", "watch",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -225,6 +225,21 @@ def test_the_gpus_are_told_as_they_were_before_the_death(record: Record, run: in
     assert "GPU 0 139.0 139.0 97 not read not read 6s before" in text
 
 
+def test_the_gpus_of_a_hang_that_goes_on_are_told_and_of_a_success_not(record: Record) -> None:
+    run = record.save_run("b32", {}, "local", {}, START).id
+    tell(record, run, 1, 10, FailureClass.COMPLETED)
+    record.add_gpus(run, 1, [Gpu(index=0, power_w=300.0)], at(9))
+    assert "The GPUs" not in Page(made(record)).text()
+    record.save_attempt(run, 2, started_at=at(12))
+    hang = Diagnosis(state=RunState.HUNG, failure=FailureClass.HANG, summary="step 5 for 10m")
+    record.diagnosis(run, 2, hang, at(20))
+    for minute, power in ((19, 120.0), (21, 600.0)):
+        record.add_gpus(run, 2, [Gpu(index=0, power_w=power)], at(minute))
+    text = Page(made(record)).text()
+    assert "The GPUs when it hung" in text
+    assert "GPU 0 not read not read not read 120 not read 1m before" in text
+
+
 def test_a_change_of_the_environment_is_told_with_what_it_was(record: Record, run: int) -> None:
     record.save_attempt(run, 1, environment=environment(), spec={})
     record.save_attempt(run, 2, environment=environment(torch="2.12.0"), spec={})
