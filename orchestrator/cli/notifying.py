@@ -61,6 +61,18 @@ def messaging(view: Sink, rows: Sequence[RunRow], *, wanted: bool = True) -> Ite
         yield sink
 
 
+def check_messages() -> None:
+    """See that messages could be sent, before something is begun whose watch would be refused.
+
+    Raises:
+        ConfigError: As `messaging`.
+    """
+    from orchestrator.notify.settings import load
+    from orchestrator.notify.targets import build
+
+    build(load().addresses)
+
+
 @app.command("test")
 def try_targets(as_json: options.Json = False) -> None:
     """Send a test message to every target, whatever the hour, and say of each whether it went.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ class Translator:
     def __init__(self, blind_after_s: float = 600.0) -> None:
         self._blind_after = timedelta(seconds=blind_after_s)
         self._stories: dict[tuple[str, str], _Story] = {}
+        self._seen_again: list[Message] = []  # a host that answers again shows all of its runs at once
 
     def resume(self, told: Iterable[Key]) -> None:
         """Go on after a watch before this one told that: what fell is told when it trains again."""
@@ -57,7 +58,9 @@ class Translator:
     def take(self, event: WatchEvent) -> list[Message]:
         """Return what is to be told now that this happened."""
         story = self._stories.setdefault((event.target, event.run), _Story())
-        told = _sight(story, event) if event.kind in _SIGHTS else []
+        told: list[Message] = []
+        if event.kind in _SIGHTS:
+            self._seen_again += _sight(story, event)
         if event.kind == "diagnosis":
             told += _diagnosed(story, event)
         elif event.kind == "decision":
@@ -77,16 +80,18 @@ class Translator:
 
     def tick(self, now: datetime) -> list[Message]:
         """Return what is to be told because time went by."""
-        told = []
+        told, blind = [], []
         for story in self._stories.values():
             if story.waiting is not None and now - story.waiting.at >= DECISION_WITHIN:
                 told += _release(story)
-            told += _too_long_blind(story, now, self._blind_after)
-        return told
+            blind += _too_long_blind(story, now, self._blind_after)
+        again, self._seen_again = self._seen_again, []
+        return [*told, *_by_host(blind, "are not seen"), *_by_host(again, "are seen again")]
 
     def flush(self) -> list[Message]:
         """Return what was waited with: nothing more comes."""
-        return [message for story in self._stories.values() for message in _release(story)]
+        told = [message for story in self._stories.values() for message in _release(story)]
+        return [*told, *_by_host(self._seen_again, "are seen again")]
 
 
 def _sight(story: _Story, event: WatchEvent) -> list[Message]:
@@ -106,6 +111,23 @@ def _too_long_blind(story: _Story, now: datetime, limit: timedelta) -> list[Mess
     age = format_duration((now - since).total_seconds())
     lines = [event.text, "This says nothing about the run; nothing is done about it until it is seen again."]
     return [_message(Kind.BLIND, event, f"has not been seen for {age}", lines, since.isoformat())]
+
+
+def _by_host(messages: Sequence[Message], what: str) -> list[Message]:
+    """Return one message for each host: its cut, and not each run behind it, is the news."""
+    hosts: dict[str, list[Message]] = {}
+    for message in messages:
+        hosts.setdefault(message.target.partition("/")[0], []).append(message)
+    return [
+        same[0] if len(same) == 1 else _joined(same, f"{len(same)} runs at {host} {what}")
+        for host, same in hosts.items()
+    ]
+
+
+def _joined(messages: Sequence[Message], title: str) -> Message:
+    title, body = words(title, [*(message.title for message in messages), *messages[0].body.splitlines()])
+    keys = tuple(key for message in messages for key in message.keys)
+    return replace(messages[0], title=title, body=body, keys=keys, attempt=None)
 
 
 def _diagnosed(story: _Story, event: WatchEvent) -> list[Message]:

@@ -55,7 +55,8 @@ class Policy:
         self._quiet = quiet
         self._severity = severity or {}
         self._told: dict[Key, None] = dict.fromkeys(told)  # in the order told
-        self._sent_at: deque[datetime] = deque(maxlen=rate.messages)
+        # What is urgent has a rate of its own: no flood of lesser messages may stand before it.
+        self._sent_at = {is_urgent: deque[datetime](maxlen=rate.messages) for is_urgent in (True, False)}
         self._held: list[Message] = []
         self._num_left_out = 0
 
@@ -68,19 +69,21 @@ class Policy:
             return None
         self._remember(message.keys)
         message = replace(message, severity=severity)
-        if self._is_quiet(message, now) or not self._has_room(now):
+        is_urgent = severity >= Severity.URGENT
+        if self._is_quiet(message, now) or not self._has_room(now, is_urgent=is_urgent):
             self._hold(message)
             return None
-        self._sent_at.append(now)
+        self._sent_at[is_urgent].append(now)
         return message
 
     def tick(self, now: datetime) -> Message | None:
         """Return what was held, as one message, once it may go."""
-        if not self._held or not self._has_room(now):
+        is_urgent = any(message.severity >= Severity.URGENT for message in self._held)
+        if not self._held or not self._has_room(now, is_urgent=is_urgent):
             return None
         if all(self._is_quiet(message, now) for message in self._held):
             return None
-        self._sent_at.append(now)
+        self._sent_at[is_urgent].append(now)
         return self._summary(now)
 
     def flush(self, now: datetime) -> Message | None:
@@ -91,10 +94,11 @@ class Policy:
         quiet = self._quiet
         return quiet is not None and message.severity < quiet.passes and quiet.holds(now)
 
-    def _has_room(self, now: datetime) -> bool:
-        if len(self._sent_at) < self._rate.messages:
+    def _has_room(self, now: datetime, *, is_urgent: bool) -> bool:
+        sent_at = self._sent_at[is_urgent]
+        if len(sent_at) < self._rate.messages:
             return True
-        age = now - self._sent_at[0]
+        age = now - sent_at[0]
         # A clock that was set back must not hold everything for as long as it was set back.
         return age >= timedelta(seconds=self._rate.per_s) or age < timedelta()
 

@@ -130,7 +130,7 @@ def load(env: Mapping[str, str] | None = None) -> Settings:
     settings = _read(path) if path.exists() else Settings()
     changes: dict[str, Any] = {}
     if given := [part for part in _BETWEEN.split(env.get(URLS, "").strip()) if part]:
-        changes["addresses"] = tuple(Address(url, f"{URLS}, {n}.") for n, url in enumerate(given, 1))
+        changes["addresses"] = tuple(Address(url, f"{URLS} no. {n}") for n, url in enumerate(given, 1))
     if url := env.get(DEADMAN_URL, "").strip():
         changes["deadman"] = _deadman(url, DEADMAN_URL)
     return Settings(**{**settings.__dict__, **changes})
@@ -200,9 +200,10 @@ def _addresses(value: object, document: yamlfile.Document) -> tuple[Address, ...
     for number, item in enumerate(value):
         if not isinstance(item, str):
             raise ConfigError(f"{document.where(('urls', str(number)))}: not a text", hint="quote the URL")
-    return tuple(
-        Address(item.strip(), _origin(document, ("urls", str(number)))) for number, item in enumerate(value)
-    )
+    origins = [_origin(document, ("urls", str(number))) for number in range(len(value))]
+    if len(set(origins)) < len(origins):  # several on a line
+        origins = [f"{origin} no. {number}" for number, origin in enumerate(origins, 1)]
+    return tuple(Address(item.strip(), origin) for item, origin in zip(value, origins, strict=True))
 
 
 def _origin(document: yamlfile.Document, place: tuple[str, ...]) -> str:

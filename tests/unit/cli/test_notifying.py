@@ -112,10 +112,14 @@ def test_show_names_the_places_and_never_an_address(home, capfd):
         assert SECRET not in out + err
 
 
-def test_a_watch_with_settings_that_others_may_read_is_refused(home, tmp_path, capfd):
+@pytest.mark.parametrize(
+    "words",
+    [["notify", "show"], ["notify", "test"], ["launch", "--host", "local", "--watch"], ["relaunch", "-w"]],
+)
+def test_settings_that_others_may_read_are_refused_before_anything_is_begun(words, home, capfd):
     write(home, f"urls: [json://127.0.0.1/{SECRET}]\n")
     (home / "dflashctl" / "notify.yaml").chmod(0o644)
-    assert app.run(["notify", "show"]) == Exit.USAGE
+    assert app.run(words) == Exit.USAGE
     assert "chmod 600" in capfd.readouterr().err
 
 

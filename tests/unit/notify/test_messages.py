@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -311,12 +312,33 @@ def test_a_short_blindness_is_no_message(bench):
     assert told.now() == []
 
 
+def test_a_host_that_is_cut_off_is_one_message_whatever_runs_behind_it():
+    translator = Translator()
+    runs = [("pve/200", "a"), ("pve/201", "b"), ("other/200", "c")]
+    for target, run in runs:
+        translator.take(replace(event("blind", "no answer"), target=target, run=run))
+    told = translator.tick(NOW + timedelta(minutes=10))
+    assert [message.title for message in told] == [
+        "2 runs at pve are not seen", "c (attempt 1) has not been seen for 10m",
+    ]  # fmt: skip
+    assert [len(message.keys) for message in told] == [2, 1]
+    assert "b (attempt 1)" in told[0].body
+    for target, run in runs:
+        healthy = event("state", "healthy", at_s=700, state="healthy")
+        assert translator.take(replace(healthy, target=target, run=run)) == []
+    told = translator.tick(NOW + timedelta(seconds=701))
+    assert [message.title for message in told] == [
+        "2 runs at pve are seen again", "c (attempt 1) is seen again after 11m40s",
+    ]  # fmt: skip
+
+
 def test_a_second_blindness_is_another_thing_told():
     translator = Translator(blind_after_s=60)
     keys = []
     for begin in (0, 1000):
         translator.take(event("blind", "no answer", at_s=begin))
-        keys += [message.keys for message in translator.tick(NOW + timedelta(seconds=begin + 61))]
+        told = translator.tick(NOW + timedelta(seconds=begin + 61))
+        keys += [message.keys for message in told if message.kind is Kind.BLIND]
         translator.take(event("state", "healthy", at_s=begin + 70, state="healthy"))
     assert len(set(keys)) == 2
 

@@ -60,6 +60,14 @@ def test_more_than_the_rate_is_held_and_told_as_one_summary():
     assert policy.tick(NOON + timedelta(seconds=601)) is None
 
 
+def test_a_flood_of_lesser_messages_does_not_stand_before_an_urgent_one():
+    policy = Policy(Rate(2, 600))
+    for number in range(5):
+        policy.admit(message(run=f"r{number}"), NOON)
+    urgent = [message(Kind.NEEDS_PERSON, n, severity=Severity.URGENT) for n in range(3)]
+    assert [policy.admit(each, NOON) is not None for each in urgent] == [True, True, False]
+
+
 def test_room_comes_back_with_time():
     policy = Policy(Rate(1, 600))
     policy.admit(message(), NOON)

@@ -86,13 +86,18 @@ def test_an_error_names_file_line_and_key_and_never_an_address(file, text, said)
     assert SECRET not in str(raised.value)
 
 
+def test_two_urls_on_one_line_have_names_of_their_own(file):
+    settings = read(file, "urls: [json://127.0.0.1/a, json://127.0.0.1/b]\n")
+    assert [a.origin for a in settings.addresses] == ["notify.yaml:1 no. 1", "notify.yaml:1 no. 2"]
+
+
 def test_the_environment_takes_the_place_of_the_files_urls(file):
     given = "json://127.0.0.1/a?x=1,2, ntfys://topic json://127.0.0.1/b"
     settings = read(file, "urls: [json://127.0.0.1/c]\nblind_after: 5m\n", env={URLS: given})
     assert [a.secret for a in settings.addresses] == [
         "json://127.0.0.1/a?x=1,2", "ntfys://topic", "json://127.0.0.1/b",
     ]  # fmt: skip
-    assert settings.addresses[1].origin == f"{URLS}, 2."
+    assert settings.addresses[1].origin == f"{URLS} no. 2"
     assert settings.blind_after_s == 300.0
 
 
@@ -107,6 +112,6 @@ def test_an_address_that_apprise_does_not_know_is_named_by_its_place_alone(caplo
     settings = load({"XDG_CONFIG_HOME": "/nonexistent", URLS: f"foo://{SECRET}"})
     with pytest.raises(ConfigError) as raised:
         build(settings.addresses)
-    assert f"{URLS}, 1.: no address that apprise knows, of the kind foo://" in str(raised.value)
+    assert f"{URLS} no. 1: no address that apprise knows, of the kind foo://" in str(raised.value)
     out, err = capfd.readouterr()
     assert SECRET not in str(raised.value) + out + err + caplog.text
