@@ -57,7 +57,7 @@ def _is_seen(run: _Run, now: datetime) -> bool:
     looked_at, diagnosis = run.tracker.looked_at, run.diagnosis
     if looked_at is None or diagnosis is None or diagnosis.state in _UNSEEN:
         return False
-    return isinstance(run.tracker.liveness, Present) and (now - looked_at).total_seconds() <= FRESH_S
+    return isinstance(run.tracker.liveness, Present) and abs((now - looked_at).total_seconds()) <= FRESH_S
 
 
 def ping(url: str) -> str | None:

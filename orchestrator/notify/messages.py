@@ -82,7 +82,7 @@ class Translator:
         """Return what is to be told because time went by."""
         told, blind = [], []
         for story in self._stories.values():
-            if story.waiting is not None and now - story.waiting.at >= DECISION_WITHIN:
+            if story.waiting is not None and abs(now - story.waiting.at) >= DECISION_WITHIN:
                 told += _release(story)
             blind += _too_long_blind(story, now, self._blind_after)
         again, self._seen_again = self._seen_again, []
@@ -105,6 +105,8 @@ def _sight(story: _Story, event: WatchEvent) -> list[Message]:
 
 def _too_long_blind(story: _Story, now: datetime, limit: timedelta) -> list[Message]:
     event, since = story.last_blind, story.blind_since
+    if since is not None and now < since:  # the clock was set back
+        story.blind_since = since = now
     if event is None or since is None or story.is_blind_told or now - since < limit:
         return []
     story.is_blind_told = True

@@ -312,6 +312,15 @@ def test_a_short_blindness_is_no_message(bench):
     assert told.now() == []
 
 
+def test_a_clock_that_is_set_back_delays_neither_a_death_nor_blindness_for_as_long():
+    translator = Translator(blind_after_s=60)
+    translator.take(event("diagnosis", "dead - x", state="dead", failure="unknown"))
+    translator.take(replace(event("blind", "no answer"), run="b32"))
+    told = translator.tick(NOW - timedelta(hours=3))
+    told += translator.tick(NOW - timedelta(hours=3) + timedelta(seconds=61))
+    assert [message.kind for message in told] == [Kind.DEATH, Kind.BLIND]
+
+
 def test_a_host_that_is_cut_off_is_one_message_whatever_runs_behind_it():
     translator = Translator()
     runs = [("pve/200", "a"), ("pve/201", "b"), ("other/200", "c")]
