@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.cli import app
+from orchestrator.cli.context import SETTINGS
+from orchestrator.cli.notifying import messaging
 from orchestrator.errors import Exit
+from orchestrator.record import Record
+from orchestrator.watch.events import WatchEvent
+from tests.builders import NOW
+from tests.unit.watch.bench import SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from orchestrator.record import RunRow
 
 SECRET = "T0pSecretWord"
 
@@ -121,6 +129,60 @@ def test_settings_that_others_may_read_are_refused_before_anything_is_begun(word
     (home / "dflashctl" / "notify.yaml").chmod(0o644)
     assert app.run(words) == Exit.USAGE
     assert "chmod 600" in capfd.readouterr().err
+
+
+class View:
+    def __init__(self) -> None:
+        self.events: list[WatchEvent] = []
+
+    def emit(self, event: WatchEvent) -> None:
+        self.events.append(event)
+
+    def refresh(self) -> None:
+        pass
+
+
+@pytest.fixture
+def row(tmp_path, monkeypatch) -> Iterator[RunRow]:
+    monkeypatch.setattr(SETTINGS, "record", tmp_path / "r.sqlite3")
+    with Record.open(SETTINGS.record) as record:
+        yield record.save_run("dflash", {"ct": 200}, "pve/200", SPEC, NOW)
+
+
+def called() -> WatchEvent:
+    return WatchEvent(
+        kind="decision",
+        at=NOW,
+        run="dflash",
+        target="pve/200",
+        attempt=1,
+        text="call: look",
+        detail={"kind": "call"},
+    )
+
+
+def test_a_watch_with_nobody_to_tell_has_its_view_alone(row):
+    with messaging(View(), [row]) as sink:
+        assert sink is None
+
+
+def test_a_watch_that_is_to_send_nothing_reads_no_settings(home, row):
+    write(home, "nonsense: 1\n")
+    with messaging(View(), [row], wanted=False) as sink:
+        assert sink is None
+
+
+def test_a_watch_sends_and_keeps_what_was_told_beside_its_record(home, port, row):
+    write(home, f"urls: [json://127.0.0.1:{port}/{SECRET}]\n")
+    view = View()
+    with messaging(view, [row]) as sink:
+        assert sink is not None
+        sink.emit(called())
+    assert [event.kind for event in view.events][:1] == ["decision"]
+    kept = home / "r.sqlite3.told"
+    assert json.loads(kept.read_text())[:4] == ["pve/200", "dflash", 1, "needs_person"]
+    assert kept.stat().st_mode & 0o077 == 0
+    assert SECRET not in kept.read_text()
 
 
 def test_without_apprise_the_error_names_the_extra(home, capfd, monkeypatch):

@@ -253,6 +253,24 @@ def test_a_fault_of_a_plugin_is_its_targets_and_does_not_end_the_thread():
     assert [reports.get_nowait().problem for _ in range(2)] == ["a fault: RuntimeError", None]
 
 
+def test_a_watch_acts_as_ever_while_its_target_is_silent(tmp_path, record, receiver):
+    receiver.goes_on.clear()
+    bench = Bench(record)
+    watching = Watching(tmp_path, hook(receiver), close_s=0.0)
+    watching.sink._view = bench.sink
+    bench.run.teller._sink = watching.sink
+    with watching.sink:
+        bench.live()
+        bench.die()
+        for _ in range(3):
+            bench.turn(2)
+            watching.sink.refresh()
+    assert bench.guest.asked("start") == [2]
+    assert receiver.got.empty(), "it was still under way"
+    receiver.goes_on.set()
+    assert "died" in receiver.body()["title"]
+
+
 # -- the memory
 
 
