@@ -127,7 +127,7 @@ def load(env: Mapping[str, str] | None = None) -> Settings:
     """
     env = os.environ if env is None else env
     path = default_path(env)
-    settings = _read(path) if path.exists() else Settings()
+    settings = _read(path) if _is_ours_alone(path) else Settings()
     changes: dict[str, Any] = {}
     if given := [part for part in _BETWEEN.split(env.get(URLS, "").strip()) if part]:
         changes["addresses"] = tuple(Address(url, f"{URLS} no. {n}") for n, url in enumerate(given, 1))
@@ -137,7 +137,6 @@ def load(env: Mapping[str, str] | None = None) -> Settings:
 
 
 def _read(path: Path) -> Settings:
-    _check_mode(path)
     document = yamlfile.read(path)
     if not isinstance(document.data, dict):
         raise ConfigError(f"{path}:1: not a mapping of keys to values", hint=f"begin with `{_KEYS[0]}:`")
@@ -167,9 +166,12 @@ def _read(path: Path) -> Settings:
 _KEYS = ("urls", "deadman_url", *_NotifyModel.model_fields)
 
 
-def _check_mode(path: Path) -> None:
+def _is_ours_alone(path: Path) -> bool:
+    """Whether the file is there; one that others may read is refused."""
     try:
         mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as cause:
         raise ConfigError(f"{path}: cannot be read: {cause.strerror}") from cause
     if mode & _OTHERS:
@@ -177,6 +179,7 @@ def _check_mode(path: Path) -> None:
             f"{path}: others may read it (mode {mode & 0o777:04o}), and it holds secrets",
             hint=f"`chmod 600 {path}`",
         )
+    return True
 
 
 def _check_keys(data: Mapping[Any, object], document: yamlfile.Document) -> None:

@@ -55,6 +55,12 @@ def test_all_that_a_file_may_say(file):
     assert SECRET not in repr(settings)
 
 
+def test_a_path_that_cannot_be_looked_at_is_an_error_with_its_name(file):
+    file.symlink_to(file)
+    with pytest.raises(ConfigError, match=r"notify\.yaml: cannot be read"):
+        load({"XDG_CONFIG_HOME": str(file.parent.parent)})
+
+
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o666])
 def test_a_file_that_others_may_read_is_refused_with_the_remedy(file, mode):
     with pytest.raises(ConfigError, match=rf"others may read it \(mode 0{mode:o}\).*chmod 600"):
