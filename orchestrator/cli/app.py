@@ -23,6 +23,7 @@ from orchestrator.cli import (
     inventory,
     launching,
     looking,
+    notifying,
     playbooks,
     reading,
     recording,
@@ -113,6 +114,7 @@ demo.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(playbooks.app, name="playbook")
 app.add_typer(ruling.app, name="rules")
+app.add_typer(notifying.app, name="notify")
 app.add_typer(inventory.app, name="inventory")
 
 

@@ -46,6 +46,7 @@ def test_the_verbs_are_these():
         "stacks",
         "diff", "eval", "export", "replay", "record",
         "rules list", "rules show", "rules test", "cache list", "cache save", "cache restore", "cache verify",
+        "notify test", "notify show",
         "playbook show", "playbook check", "playbook explain",
         "rm", "prune", "demo", "inventory list", "inventory check", "inventory scan",
     }  # fmt: skip
