@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from orchestrator.contained import contained
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -83,10 +85,11 @@ class Worker(threading.Thread, Generic[T]):
         return problem
 
     def _try(self, item: T) -> str | None:
-        try:
-            return self._call(item)
-        except Exception as error:  # noqa: BLE001 - a plugin's fault is its target's, and may quote its URL
-            return f"a fault: {type(error).__name__}"
+        problem: list[str | None] = []
+        # A plugin's fault is its target's, and may quote its URL.
+        with contained(lambda error: problem.append(f"a fault: {type(error).__name__}")):
+            problem.append(self._call(item))
+        return problem[0]
 
     def close(self) -> None:
         """Send what waits, each once, and end; returns at once."""
