@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -170,10 +174,40 @@ def test_a_python_that_is_not_there():
     assert checkup.Torch("/no/such/python").finish([])["build"]["error"] == "No such file or directory"
 
 
-def test_a_machine_without_libcuda_says_so(tmp_path):
+@pytest.fixture(scope="module")
+def libcuda(tmp_path_factory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc here")
+    folder = tmp_path_factory.mktemp("cuda")
+    source = Path(__file__).with_name("cuda_stub.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", source, "-o", folder / "libcuda.so.1"], check=True)
+    return folder
+
+
+def computed(folder: Path, fails: str = "") -> str:
+    """What the child tells with the libraries of a folder."""
     code = "from orchestrator.guest import cuda_child; cuda_child.main([])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "libcuda.so.1 cannot be loaded" in done.stdout or '"error": ""' in done.stdout
+    env = {**os.environ, "LD_LIBRARY_PATH": str(folder), "STUB_FAILS": fails}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    return str(json.loads(done.stdout)["error"])
+
+
+@pytest.mark.parametrize(
+    ("fails", "error"),
+    [
+        ("", ""),
+        ("cuInit", "cuInit: 999 unknown error"),
+        ("cuMemAlloc", "cuMemAlloc_v2: 999 unknown error"),
+        ("bit", "what was written was read back otherwise"),
+    ],
+)
+def test_a_gpu_is_written_and_read_back(libcuda, fails, error):
+    assert computed(libcuda, fails) == error
+
+
+def test_a_libcuda_that_is_none_is_told(tmp_path):
+    (tmp_path / "libcuda.so.1").write_text("no library")
+    assert computed(tmp_path).startswith("libcuda.so.1 cannot be loaded: ")
 
 
 def test_a_folder_that_is_not_there_yet_has_the_room_of_its_parent(tmp_path):
