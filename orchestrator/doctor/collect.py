@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from orchestrator.connection import GuestClient
+from orchestrator.connection import GuestClient, build_guest
 from orchestrator.connection.container import explain
 from orchestrator.doctor import near, parse
 from orchestrator.doctor.readings import (
@@ -67,6 +67,7 @@ def collect(site: Site, clock: Clock) -> Readings:
     pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="doctor")
     try:
         hop = pool.submit(near.hop_of, target)
+        pool.submit(build_guest)  # it is packed while we log in
         login, host = _log_in(site, clock)
         read = replace(read, hop=hop.result(), login=login, host=host)
         if login.trouble is not None:

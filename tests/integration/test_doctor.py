@@ -1,4 +1,4 @@
-"""doctor at the lab: sshd, pct, LXC, a stub NVML. One fault is one alarm, and a frozen container holds nobody."""
+"""doctor at the lab: sshd, pct, LXC, a stub NVML. One fault is one alarm; a frozen place holds nobody."""
 
 from __future__ import annotations
 
