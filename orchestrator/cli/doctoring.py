@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from orchestrator.cli.reaching import connect_options, resolve_target, site_at
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from orchestrator.doctor import Finding
 
 _NAME_WIDTH = 12
@@ -87,15 +90,30 @@ def doctor(
 
 def _show(place: str, findings: tuple[Finding, ...], took_s: float) -> None:
     out = SETTINGS.out
-    for finding in findings:
-        status = finding.status.value
-        text = one_line(finding.seen + (f"; {finding.fix}" if finding.fix else ""), _LONGEST)
+    for status, check, said in _rows(findings):
+        text = one_line(said, _LONGEST)
         head, *rest = _folded(text) if out.is_terminal else [text]
         out.print(f"{status:<{_STATUS_WIDTH}}", style=_STYLES[status], end="")
-        out.print(f"{finding.check:<{_NAME_WIDTH}}{head}", markup=False)
+        out.print(f"{check:<{_NAME_WIDTH}}{head}", markup=False)
         for line in rest:
             out.print(" " * (_STATUS_WIDTH + _NAME_WIDTH) + line, markup=False)
     out.print(f"{place}: {_tally(findings)}, in {took_s:.1f} s", markup=False)
+
+
+def _rows(findings: tuple[Finding, ...]) -> Iterator[tuple[str, str, str]]:
+    """Yield status, check and text; what follows each other and is skipped for one reason shares a line."""
+    for (status, seen), group in itertools.groupby(findings, key=_sameness):
+        alike = list(group)
+        if status == "skipped" and len(alike) > 1:
+            names = ", ".join(finding.check for finding in alike)
+            yield status, f"{len(alike)} checks", f"{seen}: {names}"
+            continue
+        for finding in alike:
+            yield status, finding.check, finding.seen + (f"; {finding.fix}" if finding.fix else "")
+
+
+def _sameness(finding: Finding) -> tuple[str, str]:
+    return finding.status.value, finding.seen
 
 
 def _folded(text: str) -> list[str]:

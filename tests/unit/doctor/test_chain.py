@@ -10,7 +10,7 @@ from orchestrator.doctor import Status, examine, exit_code
 from orchestrator.doctor.chain import CHECKS
 from orchestrator.doctor.readings import Container, Entered, Hop, HostFacts, Login, Readings, Trouble
 from orchestrator.errors import Exit
-from tests.unit.doctor.readings import healthy, inside, within
+from tests.unit.doctor.readings import TORCH, healthy, inside, within
 
 
 def statuses(read: Readings) -> dict[str, Status]:
@@ -22,7 +22,7 @@ def named(read: Readings, status: Status) -> set[str]:
 
 
 def test_a_healthy_place_is_ready_and_every_check_is_made():
-    found = examine(healthy(inside=inside(torch=replace(inside().torch, version="2.14.0"))))
+    found = examine(healthy(inside=inside(torch=replace(TORCH, version="2.14.0"))))
     assert [finding.check for finding in found] == [check.name for check in CHECKS]
     assert {f.check: f.seen for f in found if f.status is not Status.OK} == {
         "known bad": next(f.seen for f in found if f.check == "known bad")

@@ -12,8 +12,8 @@ NO_SPACE = Trouble(kind="guest_refused", message="no space for the guest", hint=
 LATE = Trouble(kind="command_timeout", message="no answer within 45 s")
 
 
-def entered(**changes: str | None) -> Entered:
-    return Entered(**{"seconds": 0.1, "python": "3.11.2", "tmux": "3.3a", **changes})
+def entered(python: str | None = "3.11.2", tmux: str | None = "3.3a") -> Entered:
+    return Entered(seconds=0.1, python=python, tmux=tmux)
 
 
 @pytest.mark.parametrize(

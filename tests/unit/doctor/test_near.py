@@ -31,8 +31,8 @@ def config(tmp_path):
     return path
 
 
-def host(address: str, **changes: object) -> Host:
-    return Host(name="h", address=address, **changes)
+def host(address: str, port: int | None = None) -> Host:
+    return Host(name="h", address=address, port=port)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from orchestrator.doctor import Status, way
 from orchestrator.doctor.readings import Container, Entered, Hop, HostFacts, Login, Trouble
 from tests.unit.doctor.readings import healthy
 
-HOP = healthy().hop
+HOP = healthy().hop or Hop(name="", port=0)
 UP = Container(status="running", is_frozen=False)
 LATE = Trouble(kind="command_timeout", message="no answer within 10 s")
 DENIED = Trouble(kind="host_denied", message="sudo said: a password is required")

@@ -49,7 +49,7 @@ def test_nodes_are_devices_only_and_what_opening_says_is_told(tmp_path, monkeypa
     def refuse(path: object, flags: int) -> int:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(devices.os, "open", refuse)
+    monkeypatch.setattr("orchestrator.guest.devices.os.open", refuse)
     assert devices.nodes(tmp_path, tmp_path / "none") == [
         {"name": "nvidiactl", "current": None, "error": "Operation not permitted"}
     ]
@@ -175,7 +175,7 @@ def test_a_python_that_is_not_there():
 
 
 @pytest.fixture(scope="module")
-def libcuda(tmp_path_factory) -> Path:
+def libcuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("gcc") is None:
         pytest.skip("no gcc here")
     folder = tmp_path_factory.mktemp("cuda")
