@@ -32,6 +32,8 @@ def name(read: Readings) -> Verdict:
         return bad(f"{via}{hop.name} does not resolve: {hop.resolve_error}", fix)
     if not hop.addresses:
         return unknown("the resolver did not answer in time")
+    if hop.name in hop.addresses:
+        return ok(f"{via}{hop.name}, an address")
     return ok(f"{via}{hop.name} is {', '.join(hop.addresses[:3])}")
 
 
@@ -61,11 +63,11 @@ def host_key(read: Readings) -> Verdict:
         return skipped("this machine itself")
     trouble = read.login.trouble
     if trouble is None:
-        return ok("known, and the one that came")
+        return ok("known and unchanged")
     if trouble.kind == "host_key_refused":
         return bad(trouble.message, trouble.hint)
     if trouble.kind == "host_denied":
-        return ok("known, and the one that came")
+        return ok("known and unchanged")
     return unknown("the handshake did not come to it")
 
 

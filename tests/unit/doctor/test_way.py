@@ -25,7 +25,8 @@ def trouble(kind: str, message: str = "it said no") -> Login:
 @pytest.mark.parametrize(
     ("check", "changes", "status", "told"),
     [
-        ("name", {}, Status.OK, "10.1.2.6"),
+        ("name", {}, Status.OK, "10.1.2.6, an address"),
+        ("name", {"hop": replace(HOP, name="pve")}, Status.OK, "pve is 10.1.2.6"),
         ("name", {"hop": None}, Status.OK, "no ssh"),
         ("name", {"hop": replace(HOP, resolve_error="Name or service not known")}, Status.BAD, "resolve"),
         ("name", {"hop": replace(HOP, addresses=())}, Status.UNKNOWN, "resolver"),
