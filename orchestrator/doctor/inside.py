@@ -131,9 +131,12 @@ def memory(read: Readings) -> Verdict:
         return inside
     if inside.memory_free_bytes is None:
         return unknown("neither the cgroup nor /proc/meminfo tells it")
-    seen = f"{size(inside.memory_free_bytes)} free, "
-    if inside.memory_limit_bytes is not None:
-        seen += f"limit {size(inside.memory_limit_bytes)}"
+    ours = (inside.memory_limit_bytes, read.container.memory_bytes if read.container else None)
+    limit = min((each for each in ours if each is not None), default=None)
+    free = inside.memory_free_bytes if limit is None else min(inside.memory_free_bytes, limit)
+    seen = f"{size(free)} free, "
+    if limit is not None:
+        seen += f"limit {size(limit)}"
     else:
         seen += "no limit of its own" if inside.memory_told else "limit not told"
     fix = (
@@ -141,11 +144,11 @@ def memory(read: Readings) -> Verdict:
         if read.ct is not None
         else "end what takes the memory"
     )
-    if inside.memory_free_bytes < MEMORY_FLOOR:
+    if free < MEMORY_FLOOR:
         return bad(seen, fix)
     if inside.oom_kills:
         return warn(f"{seen}; the kernel has killed {inside.oom_kills} for want of it since it started", fix)
-    return warn(seen, fix) if inside.memory_free_bytes < MEMORY_ROOMY else ok(seen)
+    return warn(seen, fix) if free < MEMORY_ROOMY else ok(seen)
 
 
 def limits(read: Readings) -> Verdict:

@@ -78,10 +78,12 @@ def container(pct_status: str, lxc_info: str) -> Container:
     lock = re.search(r"^lock:\s*(\S+)", pct_status, re.MULTILINE)
     state = parse_status(pct_status, "")
     told = re.search(r"State:\s*(\w+)", lxc_info)
+    memory = re.search(r"^maxmem:\s*(\d{1,18})$", pct_status, re.MULTILINE)
     return Container(
         status="running" if (state or "").startswith("locked:") else state,
         lock=lock[1] if lock else None,
         is_frozen=told[1] in ("FROZEN", "FREEZING") if told else None,
+        memory_bytes=int(memory[1]) if memory else None,
     )
 
 

@@ -66,6 +66,7 @@ class Container:
     status: str | None = None  # running, stopped
     lock: str | None = None
     is_frozen: bool | None = None
+    memory_bytes: int | None = None  # its limit as Proxmox has it
     trouble: Trouble | None = None
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.doctor import Status, inside
-from orchestrator.doctor.readings import Entered, Skew, Trouble
+from orchestrator.doctor.readings import Container, Entered, Skew, Trouble
 from tests.unit.doctor.readings import GIB, healthy, within
 
 NO_SPACE = Trouble(kind="guest_refused", message="no space for the guest", hint="free some")
+SMALL = Container(status="running", memory_bytes=8 * GIB)
 LATE = Trouble(kind="command_timeout", message="no answer within 45 s")
 
 
@@ -52,6 +53,7 @@ def entered(python: str | None = "3.11.2", tmux: str | None = "3.3a") -> Entered
         ("memory", healthy(), Status.OK, "limit 256 GiB"),
         ("memory", within(memory_limit_bytes=None), Status.OK, "no limit of its own"),
         ("memory", within(memory_limit_bytes=None, memory_told=False), Status.OK, "limit not told"),
+        ("memory", healthy(container=SMALL), Status.WARN, "8.0 GiB free, limit 8.0 GiB"),
         ("memory", within(memory_free_bytes=GIB), Status.BAD, "pct set 200 --memory"),
         ("memory", within(memory_free_bytes=8 * GIB), Status.WARN, "8.0 GiB free"),
         ("memory", within(oom_kills=2), Status.WARN, "killed 2"),

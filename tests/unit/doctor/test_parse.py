@@ -98,4 +98,6 @@ def test_what_the_host_says():
 )
 def test_what_pct_and_lxc_say_of_a_container(status, info, expected):
     made = parse.container(status, info)
+    assert made.memory_bytes is None
+    assert parse.container(f"maxmem: 1024\n{status}", info).memory_bytes == 1024
     assert (made.status, made.lock, made.is_frozen) == expected
