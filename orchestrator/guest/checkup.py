@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.guest.link import Link
 
 DRIVER_S = 10.0  # initialising NVML on eight GPUs without persistence mode takes seconds
+CUDA_S = 10.0
 TRIES_S = 20.0  # for a first import of torch from a cold disk
 IDLE_BYTES = 1 << 30
 MAX_TEXT = 300
@@ -113,20 +114,24 @@ def _leave(child: subprocess.Popen[bytes]) -> None:
 
 
 def _try(idle: list[int], torch: Torch) -> tuple[dict[int, str], dict[str, Any]]:
-    """Compute on each idle GPU at once, by the driver's library and by torch."""
+    """Compute on each idle GPU at once by the driver's library, then by torch where that worked.
+
+    Not by both at once: a GPU in exclusive mode takes one process only.
+    """
     tries: dict[int, str] = {}
     threads = [threading.Thread(target=_try_one, args=(gpu, tries), daemon=True) for gpu in idle]
     for thread in threads:
         thread.start()
-    told = torch.finish(idle)
+    deadline = clock.ticking() + CUDA_S
     for thread in threads:
-        thread.join(TRIES_S)
-    return dict(tries), told
+        thread.join(max(0.0, deadline + 1.0 - clock.ticking()))
+    answered = dict(tries)
+    return answered, torch.finish([gpu for gpu in idle if answered.get(gpu) == ""])
 
 
 def _try_one(gpu: int, tries: dict[int, str]) -> None:
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(gpu)}
-    lines = _output(itself.command("cuda-child"), TRIES_S, env)
+    lines = _output(itself.command("cuda-child"), CUDA_S, env)
     answer = files.parse_object(lines[-1]) if lines else None
     if answer is not None and isinstance(answer.get("error"), str):
         tries[gpu] = answer["error"]

@@ -205,6 +205,51 @@ def test_a_gpu_is_written_and_read_back(libcuda, fails, error):
     assert computed(libcuda, fails) == error
 
 
+TORCH = """
+import os
+__version__ = "2.11.0"
+class version: cuda = "13.0"
+class _C:
+    @staticmethod
+    def _cuda_getArchFlags(): return "sm_80 sm_90"
+class Sum:
+    def sum(self): return self
+    def item(self): return float(2 << 20)
+def full(shape, value, device):
+    if os.environ["CUDA_VISIBLE_DEVICES"] == "5" and device == "cuda:0":
+        raise RuntimeError("CUDA error: no kernel image\\nmore")
+    return Sum()
+"""
+
+
+def try_both(tmp_path, monkeypatch, libcuda, gpus: list[int], fails: str = ""):
+    fake_torch(tmp_path, monkeypatch, TORCH)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(libcuda))
+    monkeypatch.setenv("STUB_FAILS", fails)
+    monkeypatch.setattr("sys.argv", ["guest"])
+    return checkup._try(gpus, checkup.Torch(sys.executable))
+
+
+def test_torch_computes_where_the_library_did(tmp_path, monkeypatch, libcuda):
+    by_driver, told = try_both(tmp_path, monkeypatch, libcuda, [3, 4])
+    assert by_driver == {3: "", 4: ""}
+    assert told["tries"] == {3: "", 4: ""}
+    assert told["build"]["arch"] == ["sm_80", "sm_90"]
+
+
+def test_a_torch_that_has_no_code_for_the_gpu_is_told(tmp_path, monkeypatch, libcuda):
+    by_driver, told = try_both(tmp_path, monkeypatch, libcuda, [5])
+    assert by_driver == {5: ""}
+    assert told["tries"] == {5: "torch: CUDA error: no kernel image"}
+
+
+def test_torch_is_not_sent_to_a_gpu_that_failed(tmp_path, monkeypatch, libcuda):
+    by_driver, told = try_both(tmp_path, monkeypatch, libcuda, [3], fails="cuInit")
+    assert by_driver == {3: "cuInit: 999 unknown error"}
+    assert told["tries"] == {}
+    assert told["build"]["version"] == "2.11.0"
+
+
 def test_a_libcuda_that_is_none_is_told(tmp_path):
     (tmp_path / "libcuda.so.1").write_text("no library")
     assert computed(tmp_path).startswith("libcuda.so.1 cannot be loaded: ")
