@@ -57,7 +57,7 @@ def look(port: int):
     return near.hop_of(Target(host=host("127.0.0.1", port=port), ct=200))
 
 
-def test_a_port_that_greets(monkeypatch):
+def test_a_port_that_greets():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def greet() -> None:
@@ -83,8 +83,15 @@ def test_a_port_that_is_silent_and_one_that_refuses(monkeypatch):
     assert refused.tcp_error == "connection refused"
 
 
-def test_a_name_that_is_none():
+def test_a_name_that_is_none(monkeypatch):
+    def nobody(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
     seen = near.hop_of(Target(host=host("no-such-name.invalid"), ct=200))
     assert seen is not None
-    assert seen.resolve_error
+    assert (seen.resolve_error, seen.addresses) == ("Name or service not known", ())
+
+
+def test_this_machine_itself_has_no_hop():
     assert near.hop_of(Target(host=None, ct=None)) is None
