@@ -16,5 +16,5 @@ def contained(tell: Callable[[Exception], None], *, lets: tuple[type[Exception],
         yield
     except lets:
         raise
-    except Exception as error:  # whoever contains says of whom
+    except Exception as error:  # noqa: BLE001 - whoever contains it tells whose it is
         tell(error)

@@ -18,6 +18,7 @@ from orchestrator.cli import (
     changing,
     comparing,
     demo,
+    doctoring,
     evaluating,
     exporting,
     inventory,
@@ -103,6 +104,7 @@ watching.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)
+doctoring.register(app)
 telling.register(app)
 exporting.register(app)
 evaluating.register(app)
