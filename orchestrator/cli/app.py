@@ -18,11 +18,13 @@ from orchestrator.cli import (
     changing,
     comparing,
     demo,
+    doctoring,
     evaluating,
     exporting,
     inventory,
     launching,
     looking,
+    notifying,
     picturing,
     playbooks,
     reading,
@@ -103,6 +105,7 @@ watching.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)
+doctoring.register(app)
 telling.register(app)
 picturing.register(app)
 exporting.register(app)
@@ -115,6 +118,7 @@ demo.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(playbooks.app, name="playbook")
 app.add_typer(ruling.app, name="rules")
+app.add_typer(notifying.app, name="notify")
 app.add_typer(inventory.app, name="inventory")
 
 
