@@ -34,6 +34,7 @@ from orchestrator.cli import (
     watching,
 )
 from orchestrator.cli.context import SETTINGS
+from orchestrator.cli.suggesting import suggestion
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.terminal import one_line
 
@@ -164,8 +165,11 @@ def _usage(asked: list[str], error: typer.BadParameter) -> int:
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ValueError) and hasattr(cause, "errors"):
         message += f": {cause.errors()[0].get('input')!r}"  # pydantic, by typer, says what but not the value
+    hint = f"see `{path} --help`"
+    if (better := suggestion(error, asked)) is not None:
+        message, hint = better[0], better[1] or hint
     verb = path.removeprefix(NAME).strip()
-    _tell(asked, "usage_error", f"{verb}: {message}" if verb else message, f"see `{path} --help`")
+    _tell(asked, "usage_error", f"{verb}: {message}" if verb else message, hint)
     return int(Exit.USAGE)
 
 
