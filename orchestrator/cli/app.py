@@ -17,6 +17,7 @@ from orchestrator.cli import (
     caching,
     changing,
     comparing,
+    configuring,
     demo,
     evaluating,
     exporting,
@@ -115,6 +116,7 @@ app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(playbooks.app, name="playbook")
 app.add_typer(ruling.app, name="rules")
 app.add_typer(inventory.app, name="inventory")
+app.add_typer(configuring.app, name="config")
 
 
 def run(words: list[str] | None = None) -> int:
