@@ -80,9 +80,9 @@ def gather(context: Any, playbook: Path | None) -> Found:  # noqa: ANN401  # a c
 
 def _before_the_verb(root: Any) -> Iterator[Setting]:  # noqa: ANN401
     from orchestrator import inventory
-    from orchestrator.record.database import default_path
+    from orchestrator.places import record_path
 
-    record = SETTINGS.record or default_path()
+    record = SETTINGS.record or record_path()
     state_home = Origin("environment", "XDG_STATE_HOME") if os.environ.get("XDG_STATE_HOME") else DEFAULT
     yield Setting("record", str(record), _given(root, "record", "DFLASHCTL_RECORD") or state_home)
     for path in inventory.find(SETTINGS.inventory):
