@@ -24,6 +24,7 @@ from orchestrator.cli import (
     inventory,
     launching,
     looking,
+    manual,
     playbooks,
     reading,
     recording,
@@ -112,6 +113,7 @@ replaying.register(app)
 recording.register(app)
 tidying.register(app)
 demo.register(app)
+manual.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(playbooks.app, name="playbook")
 app.add_typer(ruling.app, name="rules")

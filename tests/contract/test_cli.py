@@ -48,7 +48,7 @@ def test_the_verbs_are_these():
         "rules list", "rules show", "rules test", "cache list", "cache save", "cache restore", "cache verify",
         "playbook show", "playbook check", "playbook explain",
         "rm", "prune", "demo", "inventory list", "inventory check", "inventory scan",
-        "config show",
+        "config show", "man",
     }  # fmt: skip
 
 
