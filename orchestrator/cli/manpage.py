@@ -127,6 +127,7 @@ _VARIABLES = {
     "XDG_CONFIG_HOME": "Where the user's inventory is looked for; default ~/.config.",
     "XDG_STATE_HOME": "Where the record lies; default ~/.local/state.",
     "NO_COLOR": "If it is set and not empty: no colour.",
+    "FORCE_COLOR": "If it is set and not empty: colour into a pipe too.",
     "TERM": "The kind of terminal; dumb has no colour.",
     "COLUMNS": "The width to print tables and help for.",
     "TZ": "The zone in which a time without one is meant.",

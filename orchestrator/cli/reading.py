@@ -91,8 +91,7 @@ def logs(
     with opened_record() as record:
         row = find_run(record, run, host, ct)
     site = site_of(row)
-    colour = sys.stdout.isatty() and not SETTINGS.out.no_color
-    printer = LogPrinter(chosen, sys.stdout, raw=raw, colour=colour)
+    printer = LogPrinter(chosen, sys.stdout, raw=raw, colour=SETTINGS.has_colour)
     try:
         stream = site.client().watch({**request, "state_dir": site.state_dir, "run": row.name}, verb="tail")
         while (message := _next(stream)) is not None and message["type"] in ("log", "since"):

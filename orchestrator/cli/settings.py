@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # What is read, beside every DFLASHCTL_*: here, by ssh's agent, by tmux and by the terminal's own habits.
 VARIABLES = (
-    "DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "NO_COLOR", "TERM",
-    "COLUMNS", "TZ", "SSH_AUTH_SOCK", "TMUX_TMPDIR",
+    "DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "NO_COLOR", "FORCE_COLOR",
+    "TERM", "COLUMNS", "TZ", "SSH_AUTH_SOCK", "TMUX_TMPDIR",
 )  # fmt: skip
 _HIDDEN = ("_URL", "_URLS")  # of a message's receiver: the whole address is a secret
 NOT_SHOWN = "(set, not shown)"
@@ -88,8 +88,7 @@ def _before_the_verb(root: Any) -> Iterator[Setting]:  # noqa: ANN401
     for path in inventory.find(SETTINGS.inventory):
         origin = _given(root, "inventory_dir", "DFLASHCTL_INVENTORY", option="--inventory")
         yield Setting("inventory", str(path), origin or DEFAULT)
-    colour = "off" if SETTINGS.out.no_color else "on, to a terminal"
-    yield Setting("colour", colour, _colour_origin())
+    yield Setting("colour", "on" if SETTINGS.has_colour else "off", _colour_origin())
     yield Setting("verbose", str(SETTINGS.verbose), _given(root, "verbose", "") or DEFAULT)
 
 
@@ -101,9 +100,13 @@ def _given(root: Any, parameter: str, variable: str, option: str | None = None) 
 
 
 def _colour_origin() -> Origin:
+    """Return who says so; by default it is the terminal that standard output is, or is not."""
     if SETTINGS.no_color:
         return Origin("option", "--no-color")
-    return Origin("environment", "NO_COLOR") if os.environ.get("NO_COLOR") else DEFAULT
+    said = next((name for name in ("NO_COLOR", "FORCE_COLOR") if os.environ.get(name)), None)
+    if said is None and os.environ.get("TERM") in ("dumb", "unknown"):
+        said = "TERM"
+    return Origin("environment", said) if said else DEFAULT
 
 
 def _inventory() -> Iterator[Setting]:

@@ -37,7 +37,15 @@ limits:
 def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Show:
     """Run it in a folder of its own; the exit code, and each setting's value and origin."""
     monkeypatch.chdir(tmp_path)
-    for name in ("DFLASHCTL_RECORD", "DFLASHCTL_INVENTORY", "NO_COLOR", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+    for name in (
+        "DFLASHCTL_RECORD",
+        "DFLASHCTL_INVENTORY",
+        "NO_COLOR",
+        "FORCE_COLOR",
+        "TERM",
+        "XDG_CONFIG_HOME",
+        "XDG_STATE_HOME",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     for key in ("inventory", "record", "verbose", "no_color"):
@@ -124,3 +132,21 @@ def test_a_person_sees_where_each_comes_from_only_when_asked(show, capsys):
     assert "record = /o\n" in capsys.readouterr().out
     assert app.run(["--record", "/o", "config", "show", "--origin"]) == Exit.OK
     assert "record = /o  (option --record)\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "colour"),
+    [
+        ((), {}, ("off", "default")),  # standard output is no terminal here
+        ((), {"FORCE_COLOR": "1", "TERM": "xterm"}, ("on", "environment:FORCE_COLOR")),
+        ((), {"FORCE_COLOR": "1", "NO_COLOR": "1", "TERM": "xterm"}, ("off", "environment:NO_COLOR")),
+        (("--no-color",), {"FORCE_COLOR": "1", "TERM": "xterm"}, ("off", "option:--no-color")),
+        ((), {"TERM": "dumb"}, ("off", "environment:TERM")),
+    ],
+)
+def test_colour_is_for_a_terminal_that_has_some_and_for_nobody_who_wants_none(
+    show, monkeypatch, words, env, colour
+):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert show(*words)[1]["colour"] == colour
