@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from orchestrator.classify import match
 from orchestrator.classify.cause import log_cause
 from orchestrator.classify.exits import Cause, exit_signal, from_record
-from orchestrator.classify.lines import HEADER
 from orchestrator.classify.logcause import (
-    CUT_ATTENTION,
     explain_signal,
     from_survived,
     is_of_the_way,
     is_weak_by_nature,
 )
-from orchestrator.classify.text import read_step
+from orchestrator.classify.panelines import cut_short, ends_in_prompt, last_word, spinning
 from orchestrator.classify.titles import title
 from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, Role, RunState
 
@@ -30,20 +27,6 @@ _F = FailureClass
 PANE_CONFIDENCE = 0.7
 SEE_MORE = "to see the rest: dflashctl logs RUN, or tmux capture-pane -pJ -S - -t SESSION"
 
-_PROMPT = re.compile(
-    r"^(?:\([\w.+-]+\)[ -]?)*(?:\[?[\w.-]+@[\w.-]+[: ].{0,120}|\S{0,40})[#$%\u276f>]\s*$|^(?:rc|exit)=\d+$"
-)
-_SUMMARY = re.compile(
-    r"train(?:ing)? (?:is |has )?(?:run )?(?:complete|finished|done|ended)|finished training|train_runtime"
-    r"|all epochs (?:done|complete)|done\.? total time|\bfinished at step \d+|done training"
-    r"|`Trainer\.fit` stopped: `max_\w+=\d+` reached",
-    re.IGNORECASE,
-)
-_CARETS = re.compile(r"^\s*[\^~]{4,}\s*$")
-_ATTENTION = re.compile(r"\bself\.(?:self_)?attn\w*\(|\bflex_attention\(|\battn_output\b|\bsdpa_\w+")
-_SMI_ROW = re.compile(r"(\d+)W? ?/ ?(\d+)W \|.*\|\s+(\d+)%")
-SPIN_PCT = 95
-SPIN_POWER = 0.4  # of the card's limit
 # What goes on after a signal that the shell or the launcher tells of; a person's is left alone.
 _BY_HAND = ("SIGINT", "SIGTERM", "SIGHUP")
 
@@ -98,17 +81,7 @@ def _is_outlived(cause: Cause, log: LogReading, exit_record: ExitRecord | None) 
     """
     if exit_record is None or not exit_record.is_success:
         return False
-    return cause.confidence <= PANE_CONFIDENCE or (_went_on(cause, log) and _summary(log) is not None)
-
-
-def _summary(log: LogReading) -> str | None:
-    """Return the line that says that it is done, if no work was reported after it: a trial run ends too."""
-    for line in reversed(log.tail):
-        if _SUMMARY.search(line):
-            return line
-        if (step := read_step(line)) is not None and not step.is_last:
-            return None
-    return None
+    return cause.confidence <= PANE_CONFIDENCE or (_went_on(cause, log) and last_word(log) is not None)
 
 
 def _of_pane(cause: Cause) -> Cause:
@@ -130,7 +103,7 @@ def _crashed(cause: Cause, log: LogReading, *, is_over: bool) -> Diagnosis:
     is_cut = cause.confidence < 0.5
     more = f"; {SEE_MORE}" if is_cut or cause.failure is _F.TORCHRUN_WRAPPER else ""
     may_go_on = cause.failure is _F.NAN_LOSS or _is_mention(cause) or _went_on(cause, log)
-    is_alive = may_go_on and not is_over and not _ends_in_prompt(log)
+    is_alive = may_go_on and not is_over and not ends_in_prompt(log)
     return Diagnosis(
         state=RunState.UNSUPERVISED if is_alive else RunState.DEAD,
         failure=cause.failure,
@@ -158,7 +131,7 @@ def _went_on(cause: Cause, log: LogReading) -> bool:
 
 def _from_exit(record: ExitRecord, log: LogReading) -> Diagnosis:
     survived = from_survived(log) if record.code == 1 else None
-    cause = survived or _cut_off(log) or _warned_of(log) or from_record(record, log)
+    cause = survived or cut_short(log) or _warned_of(log) or from_record(record, log)
     signal = exit_signal(record)
     if signal is not None and cause.root.source == "exit.json":
         cause = replace(cause, mark=f"ended by {signal.lower()}")
@@ -176,12 +149,12 @@ def _without_cause(log: LogReading, *, is_dead: bool, is_success: bool) -> Diagn
             warned,
             f"a warning{at}: {title(warned.failure)}",
         )
-    if not is_over and (spin := _spin(log)) is not None:
+    if not is_over and (spin := spinning(log)) is not None:
         return replace(spin, summary=f"{spin.summary}{at}")
-    if (cut := _cut_off(log)) is not None and not is_success:
+    if (cut := cut_short(log)) is not None and not is_success:
         return _crashed(cut, log, is_over=is_dead)
-    summary = _summary(log)
-    if (is_success or summary is not None) and (summary is not None or _ends_in_prompt(log)):
+    summary = last_word(log)
+    if (is_success or summary is not None) and (summary is not None or ends_in_prompt(log)):
         shown = (Evidence(source="pane", text=summary),) if summary is not None else ()
         return Diagnosis(
             state=RunState.FINISHED,
@@ -228,41 +201,3 @@ def _warned_of(log: LogReading) -> Cause | None:
 
 def _warning(log: LogReading) -> LogMatch | None:
     return next((m for m in log.matches if m.evidence.role is Role.PREDICTION), None)
-
-
-def _spin(log: LogReading) -> Diagnosis | None:
-    """Return a hang where nvidia-smi shows every card busy at the power of an idle one."""
-    rows = [(line, found) for line in log.tail if (found := _SMI_ROW.search(line)) is not None]
-    spins = [
-        line
-        for line, found in rows
-        if int(found[3]) >= SPIN_PCT and int(found[1]) <= SPIN_POWER * int(found[2])
-    ]
-    if not rows or len(spins) < len(rows):
-        return None
-    text = "every GPU is busy at the power of an idle one: ranks that wait for one that does not come"
-    shown = tuple(Evidence(source="pane", text=line) for line in spins[:4])
-    return Diagnosis(
-        state=RunState.UNSUPERVISED, failure=_F.HANG, summary=text, evidence=shown, confidence=0.6
-    )
-
-
-def _cut_off(log: LogReading) -> Cause | None:
-    """Return a crash of which not even a frame's head is to be seen, only source lines and carets."""
-    places = [place for place, line in enumerate(log.tail) if _CARETS.match(line)]
-    if not places or any(HEADER in line for line in log.tail[: places[0]]):  # read from its head on
-        return None
-    if any(read_step(line) is not None for line in log.tail[places[-1] :]):
-        return None
-    shown = next((line for line in reversed(log.tail) if _ATTENTION.search(line)), None)
-    text = shown if shown is not None else log.tail[places[0]]
-    root = Evidence(source="pane", text=text.strip(), signature=match.CUT_TRACEBACK.name)
-    if shown is None:
-        words = "a crash whose exception line is cut off"
-        return Cause(failure=_F.PYTHON_EXCEPTION, root=root, words=words, confidence=0.4)
-    also = (_F.OOM_DENSE_FALLBACK, _F.OOM_CUDA)
-    return Cause(failure=_F.FX_TRACE_RACE, root=root, words=CUT_ATTENTION, also=also, confidence=0.4)
-
-
-def _ends_in_prompt(log: LogReading) -> bool:
-    return bool(log.tail) and _PROMPT.match(log.tail[-1]) is not None

@@ -117,12 +117,10 @@ def _recall(shape: bytes, known: dict[bytes, Meaning]) -> Meaning:
 
 def _meet(shapes: list[bytes], known: dict[bytes, Meaning]) -> dict[bytes, Meaning]:
     """Look for words in new shapes; those with one are judged when they come again."""
-    met = {}
-    may_have = _WORDS.may_have(b"\n".join(shapes).lower())
-    for shape in shapes:
-        met[shape] = MET if may_have and _WORDS.find(shape.lower()) else QUIET
-        if len(shape) <= MAX_SHAPE_BYTES:
-            known[shape] = met[shape]
+    met = dict.fromkeys(shapes, QUIET)
+    for place in _WORDS.lines_with([shape.lower() for shape in shapes]):
+        met[shapes[place]] = MET
+    known.update({shape: meaning for shape, meaning in met.items() if len(shape) <= MAX_SHAPE_BYTES})
     return met
 
 

@@ -7,6 +7,8 @@ only for those the line itself is searched.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,18 +46,27 @@ class Words:
             else:
                 self._grams.setdefault(piece[:GRAM], []).append((piece, number))
 
-    def may_have(self, text: bytes) -> bool:
-        """Whether a line of `text`, in lower case, may have a word; False is certain."""
-        if any(self.words[number] in text for number in self._without):
-            return True
-        runs = set(text.translate(_ONLY_LETTERS).split())
-        memory = self._memory
-        unknown = runs - memory.runs
-        return not runs.isdisjoint(memory.telling) or any(map(self._learn, unknown))
+    def lines_with(self, lines: list[bytes]) -> set[int]:
+        """Return which of the lines, in lower case, have a word. They are searched all at once."""
+        text = b"\n".join(lines)
+        starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+        having: set[int] = set()
+        for number in self._possible(text):
+            word, at = self.words[number], 0
+            while (at := text.find(word, at)) >= 0:
+                line = bisect_right(starts, at) - 1
+                having.add(line)
+                at = starts[line + 1]
+        return having
 
     def find(self, line: bytes) -> list[int]:
         """Return the numbers of the words that `line`, in lower case, has; each once, in their order."""
-        runs = set(line.translate(_ONLY_LETTERS).split())
+        words = self.words
+        return sorted([number for number in self._possible(line) if words[number] in line])
+
+    def _possible(self, text: bytes) -> set[int]:
+        """Return the numbers of the words that may be in the text, by its runs of letters."""
+        runs = set(text.translate(_ONLY_LETTERS).split())
         found = set(self._without)
         memory = self._memory
         unknown = runs - memory.runs
@@ -63,10 +74,7 @@ class Words:
             found.update(memory.numbers[run])
         for run in unknown:
             found.update(self._learn(run))
-        if not found:
-            return []
-        words = self.words
-        return sorted([number for number in found if words[number] in line])
+        return found
 
     def _learn(self, run: bytes) -> tuple[int, ...]:
         """Return the words whose longest run of letters is within this one."""

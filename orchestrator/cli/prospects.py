@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.act import Gates, begun_elsewhere, closed_gates
 from orchestrator.cli.context import SETTINGS
 from orchestrator.cli.reaching import site_of
 from orchestrator.clock import timestamp
 from orchestrator.decide import decide
 from orchestrator.durations import format_duration
 from orchestrator.errors import BlindError, ConfigError, GuestRefused
+from orchestrator.gates import Gates, begun_elsewhere, closed_gates
 from orchestrator.ladder import facts
 from orchestrator.ledger import Ledger, open_ledger
 from orchestrator.types.decision import Decision

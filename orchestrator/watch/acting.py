@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.act import Closed, Gates, begun_elsewhere, closed_gates
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
+from orchestrator.gates import Closed, Gates, begun_elsewhere, closed_gates
 from orchestrator.launch import RunSpec, spec_from_document
 from orchestrator.observe import NOT_LOOKED, standstill
 from orchestrator.types.decision import ActKind, Decision

@@ -81,8 +81,17 @@ def test_every_word_of_the_catalogue_leads_to_its_signature():
     index = Words(known)
     for number, word in enumerate(known):
         assert number in index.find(b"x1" + word + b"9y")
-        assert Words(known).may_have(b"some words before\nx1" + word + b"9y\n")
-    assert not index.may_have(b"\x00\xff quiet 1 2 3\n")
+        assert Words(known).lines_with([b"some words before", b"x1" + word + b"9y", b""]) == {1}
+    assert index.lines_with([b"\x00\xff quiet 1 2 3", b""]) == set()
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["nccl", "x", "errno 28", "-", "c++", " ", "errno", "28"])), max_size=9)
+)
+def test_lines_are_found_together_as_one_by_one(pieces: list[list[str]]):
+    index = Words((b"errno 28", b"nccl", b"--", b"c++"))
+    lines = ["".join(line).encode() for line in pieces]
+    assert index.lines_with(lines) == {place for place, line in enumerate(lines) if index.find(line)}
 
 
 @given(st.text(min_size=1, max_size=60), SIZES)

@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.act import Gates, closed_gates
+from orchestrator.gates import Gates, closed_gates
 from orchestrator.types.seen import Absent, Blind, Liveness, Present
 from tests.builders import GONE, make_gpu, make_snapshot
 
