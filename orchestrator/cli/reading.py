@@ -58,7 +58,11 @@ def logs(
     previous: Annotated[bool, typer.Option("--previous", help="The attempt before the newest.")] = False,
     rank: Annotated[
         int | None,
-        typer.Option("--rank", help="Only lines that a launcher marked as this rank's: [rank3]:.", min=0),
+        typer.Option(
+            "--rank",
+            help="Only this rank's lines, where the launcher marked them, as torchrun --tee 3 does.",
+            min=0,
+        ),
     ] = None,
     grep: Annotated[
         str | None,
