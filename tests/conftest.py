@@ -27,7 +27,7 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # Whole files go to one worker, so the longest begin first: at the end none is waited for alone.
 LONGEST_FIRST = (
-    "test_main_job", "test_jobs", "test_killgrid", "test_compile_processes", "test_nodes", "test_take",
+    "test_main_job", "test_jobs", "test_killgrid", "test_compile_processes", "test_take",
     "test_attempts", "test_endings", "test_sampling",
 )  # fmt: skip
 

@@ -19,12 +19,14 @@ from orchestrator.cli import (
     comparing,
     configuring,
     demo,
+    doctoring,
     evaluating,
     exporting,
     inventory,
     launching,
     looking,
     manual,
+    notifying,
     playbooks,
     reading,
     recording,
@@ -105,6 +107,7 @@ watching.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)
+doctoring.register(app)
 telling.register(app)
 exporting.register(app)
 evaluating.register(app)
@@ -117,6 +120,7 @@ manual.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(playbooks.app, name="playbook")
 app.add_typer(ruling.app, name="rules")
+app.add_typer(notifying.app, name="notify")
 app.add_typer(inventory.app, name="inventory")
 app.add_typer(configuring.app, name="config")
 

@@ -18,6 +18,7 @@ from orchestrator.cli.context import (
     print_json,
     target_of,
 )
+from orchestrator.cli.notifying import check_messages
 from orchestrator.cli.reaching import operator, push_progress, site_of, with_login
 from orchestrator.cli.reporting import report
 from orchestrator.cli.secrets import check_secrets
@@ -107,6 +108,8 @@ def relaunch(
         dflashctl relaunch --set optim.lr=3e-4
         dflashctl relaunch b32 --config my.toml --watch
     """
+    if watch:
+        check_messages()
     changes = [parse_setting(item) for item in settings or []]
     name, text = read_config(config) if config else (None, None)
     check_secrets(RunSpec(run="", config=name, config_toml=text, overrides=tuple(changes)), {})

@@ -51,7 +51,7 @@ def demo(
         try:
             with push_progress("installing the trainer") as progress:
                 row = story.launch(site, record, SETTINGS.clock, config, str(shipped("demo")), progress)
-            code = watch_rows(record, [row], show_log=log)
+            code = watch_rows(record, [row], show_log=log, telling=False)
             if code is not Exit.OK:
                 raise OrchestratorError(
                     f"the run did not finish (watch ended with {code.value})", hint="see `dflashctl explain`"

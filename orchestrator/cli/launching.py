@@ -12,6 +12,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json
+from orchestrator.cli.notifying import check_messages
 from orchestrator.cli.reaching import (
     connect_options,
     operator,
@@ -128,6 +129,8 @@ def launch(
             hint="give --ct ID (`pct list` shows them), or --on-host if you mean it",
         )
     load_playbook(playbook)  # a mistake in it would be met by the watch, when it matters
+    if watch:
+        check_messages()
     files = [Path(path) for path in (target.env_file, env_file) if path]
     values = read_env(env, files)
     spec = make_spec(run, target, config, settings or [], inject or [], command or [], values, mask or [])

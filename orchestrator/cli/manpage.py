@@ -124,7 +124,9 @@ def _files() -> Iterator[str]:
 _VARIABLES = {
     "DFLASHCTL_INVENTORY": "The inventory's folder, as --inventory.",
     "DFLASHCTL_RECORD": "The record's file, as --record.",
-    "XDG_CONFIG_HOME": "Where the user's inventory is looked for; default ~/.config.",
+    "DFLASHCTL_NOTIFY_URLS": "Who is told, in the place of the URLs of notify.yaml.",
+    "DFLASHCTL_DEADMAN_URL": "Asked after each pass that saw every run, in the place of notify.yaml's.",
+    "XDG_CONFIG_HOME": "Where notify.yaml and the user's inventory are looked for; default ~/.config.",
     "XDG_STATE_HOME": "Where the record lies; default ~/.local/state.",
     "NO_COLOR": "If it is set and not empty: no colour.",
     "FORCE_COLOR": "If it is set and not empty: colour into a pipe too.",

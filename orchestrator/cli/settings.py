@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # What is read, beside every DFLASHCTL_*: here, by ssh's agent, by tmux and by the terminal's own habits.
 VARIABLES = (
-    "DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "NO_COLOR", "FORCE_COLOR",
+    "DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "DFLASHCTL_NOTIFY_URLS", "DFLASHCTL_DEADMAN_URL",
+    "XDG_CONFIG_HOME", "XDG_STATE_HOME", "NO_COLOR", "FORCE_COLOR",
     "TERM", "COLUMNS", "TZ", "SSH_AUTH_SOCK", "TMUX_TMPDIR",
 )  # fmt: skip
 _HIDDEN = ("_URL", "_URLS")  # of a message's receiver: the whole address is a secret
@@ -80,6 +81,7 @@ def gather(context: Any, playbook: Path | None) -> Found:  # noqa: ANN401  # a c
 
 def _before_the_verb(root: Any) -> Iterator[Setting]:  # noqa: ANN401
     from orchestrator import inventory
+    from orchestrator.notify.settings import default_path as notify_path
     from orchestrator.places import record_path
 
     record = SETTINGS.record or record_path()
@@ -88,6 +90,9 @@ def _before_the_verb(root: Any) -> Iterator[Setting]:  # noqa: ANN401
     for path in inventory.find(SETTINGS.inventory):
         origin = _given(root, "inventory_dir", "DFLASHCTL_INVENTORY", option="--inventory")
         yield Setting("inventory", str(path), origin or DEFAULT)
+    told = notify_path()
+    config_home = Origin("environment", "XDG_CONFIG_HOME") if os.environ.get("XDG_CONFIG_HOME") else DEFAULT
+    yield Setting("notify", str(told) if told.is_file() else None, config_home)
     yield Setting("colour", "on" if SETTINGS.has_colour else "off", _colour_origin())
     yield Setting("verbose", str(SETTINGS.verbose), _given(root, "verbose", "") or DEFAULT)
 

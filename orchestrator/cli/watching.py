@@ -11,6 +11,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, find_run, load_playbook, opened_record, print_json
+from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import connect_options, operator, resolve_target, site_at, site_of
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.site import Site
+    from orchestrator.view.live import LiveSink
+    from orchestrator.view.plain import JsonSink, PlainSink
+    from orchestrator.watch import Watched
 
 _OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 _CAPTURE_LINES = 2000
@@ -41,17 +45,19 @@ def watch_rows(
     playbook: Path | None = None,
     acting: bool = True,
     show_log: bool = True,
+    telling: bool = True,
     options_: ShellOptions | None = None,
 ) -> Exit:
     """Watch until every run has ended; return the exit code.
 
     Raises:
         PlaybookError: A playbook is wrong.
+        ConfigError: The settings of messages are wrong, or others may read them.
         RecordError: The record cannot be written.
     """
     from orchestrator.view.live import LiveSink
     from orchestrator.view.plain import JsonSink, PlainSink
-    from orchestrator.watch import Watched, Watcher
+    from orchestrator.watch import Watched
 
     # Runs at one target share its connection and its stream.
     sites: dict[str, Site] = {}
@@ -65,16 +71,34 @@ def watch_rows(
         watched.append(Watched(row, site, books[book], host=site))
     many = len(rows) > 1
     console = SETTINGS.out
-    if as_json:
-        return Watcher(
-            watched, record, JsonSink(sys.stdout, show_log=show_log), SETTINGS.clock, acting=acting
-        ).run()
-    if not console.is_terminal:
-        sink = PlainSink(sys.stdout, show_log=show_log, many=many)
-        return Watcher(watched, record, sink, SETTINGS.clock, acting=acting).run()
-    with LiveSink(console, SETTINGS.clock, show_log=show_log, many=many) as live:
-        watcher = Watcher(watched, record, live, SETTINGS.clock, acting=acting)
-        live.attach(watcher)
+    if console.is_terminal and not as_json:
+        with LiveSink(console, SETTINGS.clock, show_log=show_log, many=many) as live:
+            return _follow(watched, record, live, acting=acting, telling=telling)
+    view = (
+        JsonSink(sys.stdout, show_log=show_log)
+        if as_json
+        else PlainSink(sys.stdout, show_log=show_log, many=many)
+    )
+    return _follow(watched, record, view, acting=acting, telling=telling)
+
+
+def _follow(
+    watched: Sequence[Watched],
+    record: Record,
+    view: JsonSink | PlainSink | LiveSink,
+    *,
+    acting: bool,
+    telling: bool,
+) -> Exit:
+    from orchestrator.view.live import LiveSink
+    from orchestrator.watch import Watcher
+
+    with messaging(view, [each.row for each in watched], wanted=telling) as sink:
+        watcher = Watcher(watched, record, sink or view, SETTINGS.clock, acting=acting)
+        if isinstance(view, LiveSink):
+            view.attach(watcher)
+        if sink is not None:
+            sink.attach(watcher)
         return watcher.run()
 
 
@@ -94,6 +118,9 @@ def watch(
         bool, typer.Option("--act/--observe-only", help="Relaunch by the playbook, or only look and say.")
     ] = True,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Show the trainer's own lines.")] = True,
+    notify: Annotated[
+        bool, typer.Option("--notify/--no-notify", help="Send messages, where `notify show` names whom.")
+    ] = True,
     session: Annotated[
         str | None,
         typer.Option("--session", help="Look at a tmux session that dflashctl did not start; never acts."),
@@ -121,8 +148,9 @@ def watch(
     with opened_record() as record:
         rows = _rows(record, run, host, ct, container, known_hosts, login, connect, playbook)
         code = watch_rows(
-            record, rows, as_json=as_json, playbook=playbook, acting=act, show_log=log, options_=connect
-        )
+            record, rows, as_json=as_json, playbook=playbook, acting=act, show_log=log, telling=notify,
+            options_=connect,
+        )  # fmt: skip
     raise typer.Exit(code)
 
 

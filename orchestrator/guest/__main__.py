@@ -11,6 +11,7 @@ OLDEST = (3, 10)
 # Each verb imports its own module: `hello` must not pay for libtmux.
 VERBS = {
     "hello": "hello",
+    "checkup": "checkup",
     "install": "install",
     "start": "start",
     "watch": "watch",
@@ -25,7 +26,12 @@ VERBS = {
     "remove": "space",
 }
 # What the guest runs of itself; they take their arguments from argv.
-PARTS = {"supervise": "supervise", "gpu-child": "gpu_child"}
+PARTS = {
+    "supervise": "supervise",
+    "gpu-child": "gpu_child",
+    "driver-child": "driver_child",
+    "cuda-child": "cuda_child",
+}
 
 
 def main() -> int:

@@ -1,12 +1,14 @@
-"""How often the kernel killed a process here for want of memory, as the container itself is told."""
+"""Memory, as the container itself is told: limit, what is free, and what was killed for want of it."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
+_NO_LIMIT = 1 << 60  # cgroup v1 says "none" by a number of this size
 _KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -27,6 +29,58 @@ def oom_kills(root: Path = ROOT, own: Path = OWN) -> int | None:
         if found is not None:
             return int(found[1])
     return None
+
+
+def room(root: Path = ROOT, own: Path = OWN, meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
+    """Return `limit_bytes` (null: none, or unknown), `free_bytes` (null: unknown), `told`: one was read."""
+    unified, legacy = _own_paths(own)
+    places = [(each, "memory.max", "memory.current") for each in _upwards(root, unified)]
+    for each in _upwards(root / "memory", legacy):
+        places.append((each, "memory.limit_in_bytes", "memory.usage_in_bytes"))
+    available = _available(meminfo)
+    frees = [] if available is None else [available]
+    limits: list[int] = []
+    is_told = False
+    for folder, limit_name, usage_name in places:
+        text = _text(folder / limit_name)
+        is_told = is_told or text is not None
+        if text is None or not text.isdigit() or int(text) >= _NO_LIMIT:
+            continue
+        limits.append(int(text))
+        usage = _text(folder / usage_name)
+        if usage is not None and usage.isdigit():
+            frees.append(max(0, int(text) - int(usage) + _reclaimable(folder)))
+    return {
+        "limit_bytes": min(limits, default=None),
+        "free_bytes": min(frees, default=None),
+        "told": is_told,
+    }
+
+
+def _upwards(root: Path, relative: str) -> list[Path]:
+    """Return the group and those that hold it, whose limits count as well."""
+    folders = [root / relative]
+    while folders[-1] != root:
+        folders.append(folders[-1].parent)
+    return folders
+
+
+def _reclaimable(folder: Path) -> int:
+    """Return the bytes of files that the kernel keeps only as long as nobody wants the memory."""
+    found = re.search(r"^(?:total_)?inactive_file (\d+)$", _text(folder / "memory.stat") or "", re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _available(meminfo: Path) -> int | None:
+    found = re.search(r"^MemAvailable:\s*(\d+) kB", _text(meminfo) or "", re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
 
 
 def since(before: int | None) -> int | None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import asked, clock, disk, files, hello, link, paths, processes, session, watchers
+from orchestrator.guest import (
+    asked,
+    clock,
+    disk,
+    files,
+    hello,
+    itself,
+    link,
+    paths,
+    processes,
+    session,
+    watchers,
+)
 from orchestrator.guest.gpu import GpuFeed
 from orchestrator.guest.refusal import Refusal
 from orchestrator.guest.runfeed import RunFeed
@@ -27,6 +39,7 @@ SCAN_SHARE = 0.005
 TAGS_EVERY_S = 5.0
 DISK_EVERY_S = 5.0
 WATCHERS_EVERY_S = 2.0
+FILE_EVERY_S = 2.0
 # A forecast wants some sizes before the disk is full, whatever its size and however fast the log grows.
 DISK_TOLD_S = 60.0
 DISK_STEP_BYTES = 64 << 20
@@ -54,6 +67,7 @@ class Watch:
     _runs_stamp: files.Stamp | None = None
     _watchers: list[dict[str, Any]] | None = None
     _watchers_due: float = 0.0
+    _file_due: float = 0.0
 
     def run(self, interval_s: float) -> str:
         """Send until the end; returns why it ended."""
@@ -61,9 +75,16 @@ class Watch:
         while True:
             reason = self.turn()
             if reason is None:
-                reason = self.listen(self._pause_s(interval_s))
+                reason = self._without_file() or self.listen(self._pause_s(interval_s))
             if reason is not None:
                 return reason
+
+    def _without_file(self) -> str | None:
+        """Without its file no probe of the GPUs starts: the near side sends it again when it comes back."""
+        if clock.ticking() < self._file_due:
+            return None
+        self._file_due = clock.ticking() + FILE_EVERY_S
+        return "the guest's own file is gone" if itself.is_gone() else None
 
     def _pause_s(self, interval_s: float) -> float:
         """No pause while there is more to send, a short one while something is about to change."""

@@ -39,8 +39,6 @@ class Chronicle:
         Raises:
             RecordError: The record cannot be written.
         """
-        if self._teller.attempt is not None:
-            self._end_log(self._teller.attempt, now)
         self._teller.begin(attempt)
         self._has_origin = False
         self._record.save_attempt(self._row.id, attempt)
@@ -90,6 +88,8 @@ class Chronicle:
             self._teller.log_anew(sighting.of, now)
             self._samples.log_anew(self._row.id, sighting.of)
         if sighting.log and sighting.of is not None:
+            if self._teller.shown(sighting.of) is None:
+                self._end_log(sighting.of - 1, now)  # of which everything came before this
             self._teller.log(sighting.of, sighting.log, sighting.log_offset, now)
             self._keep_cursor(sighting.of)
         view = tracker.view

@@ -1,4 +1,4 @@
-"""Faults of one run, kept from the others: the one broad `except` of the program."""
+"""Faults of one run, kept from the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from orchestrator.contained import contained
 from orchestrator.errors import RecordError
 from orchestrator.watch.events import Level
 
@@ -38,19 +39,18 @@ class Faults:
         Raises:
             RecordError, OSError: Of the record, or of our own output: there is no going on.
         """
-        try:
-            yield
-        except (RecordError, OSError):
-            raise
-        except Exception as error:
+
+        def tell(error: Exception) -> None:
             now, ticks = self._clock.now(), self._clock.monotonic()
             if is_deafening:
                 run.deafen(f"{what}: {error!r}", now)
             if ticks < self._until.get(run.row.id, 0.0):
                 return
             # What a container sends is its own doing; a turn that fails is ours, and wants its traceback.
-            logger.log(
-                logging.INFO if is_deafening else logging.ERROR, "%s: %s", run.row.name, what, exc_info=True
-            )
+            level = logging.INFO if is_deafening else logging.ERROR
+            logger.log(level, "%s: %s", run.row.name, what, exc_info=error)
             run.teller.emit("fault", now, f"{what}: {error!r}", level=Level.BAD)
             self._until[run.row.id] = ticks + AFTER_FAULT_S
+
+        with contained(tell, lets=(RecordError, OSError)):
+            yield

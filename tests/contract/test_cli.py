@@ -44,9 +44,10 @@ COMMANDS = commands(typer.main.get_command(app))
 def test_the_verbs_are_these():
     assert {words.removeprefix("dflashctl ") for words in COMMANDS} == {
         "launch", "watch", "status", "ps", "logs", "attach", "stop", "relaunch", "explain", "events", "plot",
-        "stacks",
+        "stacks", "doctor",
         "diff", "eval", "export", "replay", "record",
         "rules list", "rules show", "rules test", "cache list", "cache save", "cache restore", "cache verify",
+        "notify test", "notify show",
         "playbook show", "playbook check", "playbook explain",
         "rm", "prune", "demo", "inventory list", "inventory check", "inventory scan",
         "config show", "man",

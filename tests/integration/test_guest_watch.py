@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from orchestrator.connection.guestfile import build_guest
 from tests.integration import guest_driver as driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not driver.HAS_TMUX, reason="no tmux")]
@@ -134,6 +135,18 @@ def test_a_watch_ends_with_its_stdin(guest):
     assert watch.until("bye", 2)["reason"] == "stdin ended"
     assert watch.process.wait(2) == 0
     watch.close()
+
+
+def test_a_watch_whose_file_was_deleted_ends_so_that_it_is_sent_again(guest, tmp_path):
+    file = tmp_path / "guest.pyz"
+    file.write_bytes(build_guest().data)
+    guest.command = [sys.executable, str(file)]
+    guest.state.mkdir()
+    watch = guest.watch()
+    watch.until("hello")
+    file.unlink()
+    assert watch.until("bye", 5)["reason"] == "the guest's own file is gone"
+    assert watch.close() == 0
 
 
 def shortened(guest: driver.Guest, **limits: float) -> driver.Guest:

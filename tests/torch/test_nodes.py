@@ -14,6 +14,7 @@ SPLIT = Shape(targets=2, drafters=2)
 PAIR = Shape(targets=1, drafters=1)
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_one_node(tmp_path):
     assert finish(tmp_path / "one", SPLIT) == 0, log(tmp_path / "one")
     run = tmp_path / "two"

@@ -70,6 +70,7 @@ def test_with_nothing_given_all_is_default(show, tmp_path):
     assert found["playbook.jitter"] == ("0.1", "default")
     assert found["playbook.rules.oom_cuda"][1] == "default"
     assert found["environment.NO_COLOR"] == (None, "default")
+    assert found["notify"] == (None, "default")
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,9 @@ def test_files_are_told_by_line_and_what_they_leave_out_as_default(show, tmp_pat
     folder = tmp_path / "lab"
     folder.mkdir()
     (folder / "a.yaml").write_text(INVENTORY)
+    notify = tmp_path / ".config" / "dflashctl" / "notify.yaml"
+    notify.parent.mkdir(parents=True)
+    notify.write_text("urls: [ntfy://host/topic]\n")
     (tmp_path / "playbooks").mkdir()
     (tmp_path / "playbooks" / "default.yaml").write_text(PLAYBOOK)
     code, found = show("--inventory", str(folder), "--no-color")
@@ -99,6 +103,8 @@ def test_files_are_told_by_line_and_what_they_leave_out_as_default(show, tmp_pat
     assert found["containers.trainer.gpus"] == ("0, 1", f"file:{folder}/a.yaml:5")
     assert found["containers.trainer.python"] == ("python3", "default")
     assert found["containers.trainer.state_dir"] == ("/var/lib/dflashctl", "default")
+    assert found["notify"] == (str(notify), "default")
+    assert "ntfy" not in str(found)
     assert found["playbook"] == ("playbooks/default.yaml", "default")
     assert found["playbook.backoff"] == ("1s, 2s", "file:playbooks/default.yaml:2")
     assert found["playbook.limits.silence"] == ("30m", "file:playbooks/default.yaml:4")

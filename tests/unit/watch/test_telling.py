@@ -257,3 +257,15 @@ def test_a_token_that_a_message_quotes_is_told_and_recorded_as_stars(bench):
     for told in (events, bench.record.events(), bench.record.diagnoses(bench.run.row.id)):
         assert token[3:] not in str(told)
         assert "pa55word" not in str(told)
+
+
+def test_a_line_is_told_whole_though_the_next_attempt_was_seen_before_its_end(bench):
+    bench.live()
+    bench.send(log(b"one\nThe last wo", 0), run_message(2, spec=bench.spec(2)))
+    bench.turn()
+    bench.send(log(b"rd\nno end", 15))
+    bench.turn()
+    assert bench.told("log") == ["one", "The last word"]
+    bench.send(log(b"anew\n", 0, attempt=2))
+    bench.turn()
+    assert bench.told("log") == ["one", "The last word", "no end", "anew"]
