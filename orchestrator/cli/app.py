@@ -17,6 +17,7 @@ from orchestrator.cli import (
     caching,
     changing,
     comparing,
+    configuring,
     demo,
     doctoring,
     evaluating,
@@ -24,6 +25,7 @@ from orchestrator.cli import (
     inventory,
     launching,
     looking,
+    manual,
     notifying,
     picturing,
     playbooks,
@@ -37,6 +39,7 @@ from orchestrator.cli import (
     watching,
 )
 from orchestrator.cli.context import SETTINGS
+from orchestrator.cli.suggesting import suggestion
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.terminal import one_line
 
@@ -115,11 +118,13 @@ replaying.register(app)
 recording.register(app)
 tidying.register(app)
 demo.register(app)
+manual.register(app)
 app.add_typer(caching.app, name="cache", rich_help_panel="Take")
 app.add_typer(playbooks.app, name="playbook")
 app.add_typer(ruling.app, name="rules")
 app.add_typer(notifying.app, name="notify")
 app.add_typer(inventory.app, name="inventory")
+app.add_typer(configuring.app, name="config")
 
 
 def run(words: list[str] | None = None) -> int:
@@ -170,8 +175,11 @@ def _usage(asked: list[str], error: typer.BadParameter) -> int:
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ValueError) and hasattr(cause, "errors"):
         message += f": {cause.errors()[0].get('input')!r}"  # pydantic, by typer, says what but not the value
+    hint = f"see `{path} --help`"
+    if (better := suggestion(error, asked)) is not None:
+        message, hint = better[0], better[1] or hint
     verb = path.removeprefix(NAME).strip()
-    _tell(asked, "usage_error", f"{verb}: {message}" if verb else message, f"see `{path} --help`")
+    _tell(asked, "usage_error", f"{verb}: {message}" if verb else message, hint)
     return int(Exit.USAGE)
 
 

@@ -45,6 +45,12 @@ class Settings:
         """Standard error, for progress and remarks."""
         return self._console(is_err=True)
 
+    @property
+    def has_colour(self) -> bool:
+        """Whether colours reach a person: a terminal that has some, and nobody who wants none."""
+        out = self.out
+        return out.is_terminal and out.color_system is not None and not out.no_color
+
     def _console(self, *, is_err: bool) -> Console:
         """A console that prints texts as they are: `[x]` in a log is no style, `a.py:100:` no picture."""
         from rich.console import Console

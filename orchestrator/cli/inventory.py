@@ -73,7 +73,7 @@ def _check(inventory: Inventory, entry: Container) -> tuple[str, bool, str]:
 
 @app.command()
 def check(
-    name: options.RunName = None,
+    name: options.EntryName = None,
     as_json: options.Json = False,
 ) -> None:
     """Check the files, then reach every container (or the one named) at once.

@@ -52,9 +52,9 @@ def messaging(view: Sink, rows: Sequence[RunRow], *, wanted: bool = True) -> Ite
     from orchestrator.notify import NotifySink
     from orchestrator.notify.memory import Memory
     from orchestrator.notify.targets import build
-    from orchestrator.record.database import default_path
+    from orchestrator.places import record_path
 
-    record = SETTINGS.record or default_path()
+    record = SETTINGS.record or record_path()
     begun = {(row.target_key, row.name): timestamp(row.created_at) for row in rows}
     memory = Memory(record.with_name(f"{record.name}.told"), begun)
     with NotifySink(view, settings, build(settings.addresses), SETTINGS.clock, memory) as sink:

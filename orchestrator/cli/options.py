@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestrator.cli import completing
 from orchestrator.durations import ALLOWED, parse_duration
 from orchestrator.errors import ConfigError
 
@@ -20,15 +21,27 @@ Host = Annotated[
         "-H",
         help="Proxmox host: an address, a name of the inventory or of ~/.ssh/config, or `local` for no ssh.",
         rich_help_panel=WHERE,
+        autocompletion=completing.host_names,
     ),
 ]
 Ct = Annotated[
     int | None,
-    typer.Option("--ct", help="Container id, as `pct list` shows it.", rich_help_panel=WHERE),
+    typer.Option(
+        "--ct",
+        help="Container id, as `pct list` shows it.",
+        rich_help_panel=WHERE,
+        autocompletion=completing.ct_ids,
+    ),
 ]
 ContainerName = Annotated[
     str | None,
-    typer.Option("--container", "-c", help="Container by its name in the inventory.", rich_help_panel=WHERE),
+    typer.Option(
+        "--container",
+        "-c",
+        help="Container by its name in the inventory.",
+        rich_help_panel=WHERE,
+        autocompletion=completing.container_names,
+    ),
 ]
 User = Annotated[str | None, typer.Option("--user", "-u", help="Login on the host.", rich_help_panel=WHERE)]
 Port = Annotated[int | None, typer.Option("--port", "-p", help="Port of sshd.", rich_help_panel=WHERE)]
@@ -51,7 +64,18 @@ StateDir = Annotated[
     str | None,
     typer.Option("--state-dir", help="Folder for runs inside the container.", rich_help_panel=WHERE),
 ]
-RunName = Annotated[str | None, typer.Argument(help="The run's name; may be left out if there is only one.")]
+RunName = Annotated[
+    str | None,
+    typer.Argument(
+        help="The run's name; may be left out if there is only one.", autocompletion=completing.run_names
+    ),
+]
+EntryName = Annotated[
+    str | None,
+    typer.Argument(
+        help="A container of the inventory; default all.", autocompletion=completing.container_names
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.", rich_help_panel=OUTPUT)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[

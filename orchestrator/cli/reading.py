@@ -11,16 +11,16 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, find_run, opened_record, target_of
+from orchestrator.cli.loglines import LineFilter, LogPrinter, since_fields, since_remark
 from orchestrator.cli.reaching import site_of, with_login
-from orchestrator.errors import GuestRefused, NotFound, OrchestratorError
-from orchestrator.terminal import clean, plain
+from orchestrator.errors import ConfigError, GuestRefused, NotFound, OrchestratorError
 from orchestrator.wire import unpack_bytes
 
 if TYPE_CHECKING:
     from orchestrator.connection import GuestStream
     from orchestrator.wire import Message
 
-_MAX_LINE = 1 << 20
+DEFAULT_TAIL_KB = 64
 
 
 def register(app: typer.Typer) -> None:
@@ -34,46 +34,88 @@ def logs(
     host: options.Host = None,
     ct: options.Ct = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
-    tail: Annotated[int, typer.Option("--tail", "-n", help="Kilobytes from the end; 0 is all.", min=0)] = 64,
+    tail: Annotated[
+        int | None,
+        typer.Option(
+            "--tail",
+            "-n",
+            help="Kilobytes from the end, 0 is all; default 64, or all with --since, --grep and --rank.",
+            min=0,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            help="From then on: 10m (ago), 19:30, 2026-11-29T19:30, with Z or +01:00 if it is not this "
+            "machine's zone. By the dates in the log's lines, else by its steps and their times in "
+            "metrics.jsonl.",
+        ),
+    ] = None,
     attempt: Annotated[
-        int | None, typer.Option("--attempt", help="Which attempt; default the newest.")
+        int | None, typer.Option("--attempt", help="Which attempt; default the newest.", min=1)
+    ] = None,
+    previous: Annotated[bool, typer.Option("--previous", help="The attempt before the newest.")] = False,
+    rank: Annotated[
+        int | None,
+        typer.Option(
+            "--rank",
+            help="Only this rank's lines, where the launcher marked them, as torchrun --tee 3 does.",
+            min=0,
+        ),
+    ] = None,
+    grep: Annotated[
+        str | None,
+        typer.Option(
+            "--grep", "-g", help="Only lines that match; as a playbook's `regex`, (?i) for any case."
+        ),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="The bytes as they are, control sequences included.")
     ] = False,
 ) -> None:
-    """Print the trainer's own output, from the container.
+    """Print the trainer's own output, from the container; on a terminal in its own colours.
 
     Examples:
 
         dflashctl logs -f
         dflashctl logs b32 --attempt 1 --tail 0 | less -R
+        dflashctl logs b32 --previous --grep "Error|OutOfMemory"
+        dflashctl logs b32 -f --since 10m --rank 3
     """
+    if previous and attempt is not None:
+        raise ConfigError("--previous and --attempt name two attempts", hint="give one of them")
+    chosen = LineFilter.of(grep, rank)
+    request: dict[str, Any] = {"attempt": attempt, "previous": previous, "offset": None, "follow": follow}
+    if tail is None:
+        tail = 0 if since or chosen.is_any else DEFAULT_TAIL_KB
+    request.update({"offset": 0} if tail == 0 else {"last_bytes": tail * 1024})
+    if since is not None:
+        request.update(since_fields(since, SETTINGS.clock.now()))
     with opened_record() as record:
         row = find_run(record, run, host, ct)
     site = site_of(row)
-    request: dict[str, Any] = {
-        "state_dir": "",
-        "run": row.name,
-        "attempt": attempt,
-        "offset": None,
-        "follow": follow,
-    }
-    request.update({"offset": 0, "last_bytes": 0} if tail == 0 else {"last_bytes": tail * 1024})
-    pending = b""
+    printer = LogPrinter(chosen, sys.stdout, raw=raw, colour=SETTINGS.has_colour)
     try:
-        request["state_dir"] = site.state_dir
-        stream = site.client().watch(request, verb="tail")
-        while (message := _next(stream)) is not None and message["type"] == "log":
-            pending = _write_log(pending + unpack_bytes(message["data"]), raw=raw)
-        if pending:
-            _write_log(pending + b"\n", raw=raw)
+        stream = site.client().watch({**request, "state_dir": site.state_dir, "run": row.name}, verb="tail")
+        while (message := _next(stream)) is not None and message["type"] in ("log", "since"):
+            if message["type"] == "since":
+                _remark(since_remark(message["by"], follows=follow))
+            else:
+                printer.write(unpack_bytes(message["data"]))
+        printer.finish()
     except GuestRefused as refusal:
         if refusal.reason != "not_found":
             raise
         raise NotFound(refusal.message, hint=f"`dflashctl events {row.name}` tells its attempts") from refusal
     finally:
         site.close()
+    _remark(chosen.remark())
+
+
+def _remark(text: str | None) -> None:
+    if text is not None:
+        SETTINGS.err.print(f"dflashctl: {text}", markup=False)
 
 
 def _next(stream: GuestStream) -> Message | None:
@@ -85,24 +127,6 @@ def _next(stream: GuestStream) -> Message | None:
         stream.send("ping", {})
         message = stream.read(PING_EVERY_S)
     return message
-
-
-def _write_log(data: bytes, *, raw: bool) -> bytes:
-    """Write whole lines and return the rest; what comes out of a container is hostile."""
-    if raw:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return b""
-    *lines, rest = data.split(b"\n")
-    if len(rest) > _MAX_LINE:  # a line that never ends would be kept for ever
-        lines, rest = [*lines, rest], b""
-    colour = sys.stdout.isatty() and not SETTINGS.out.no_color
-    for line in lines:
-        # Of a progress bar the last state; the return before a newline is only a line's end.
-        text = line.rstrip(b"\r").rsplit(b"\r", 1)[-1].decode("utf-8", "replace")
-        sys.stdout.write((clean(text) if colour else plain(text)) + "\n")
-    sys.stdout.flush()
-    return rest
 
 
 def attach(

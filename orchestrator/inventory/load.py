@@ -5,7 +5,6 @@ Takes files or folders, gives the hosts and containers that they declare, never 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from orchestrator.errors import ConfigError, InventoryError
 from orchestrator.inventory.address import host_at
 from orchestrator.inventory.models import Container, Host
+from orchestrator.places import SUFFIXES
 from orchestrator.yamlfile import Document, read, show, validate
 
 if TYPE_CHECKING:
@@ -98,9 +98,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += sorted(
-                file for file in path.iterdir() if file.suffix in (".yaml", ".yml") and file.is_file()
-            )
+            found += sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
         elif path.exists():
             found.append(path)
         else:
@@ -163,28 +161,3 @@ def _at_home(entry: E, document: Document) -> E:
         if value is not None:
             changes[key] = str(folder / Path(value).expanduser())
     return entry.model_copy(update=changes) if changes else entry
-
-
-def find(
-    explicit: Path | None, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
-) -> list[Path]:
-    """Return the folder to load: the first of --inventory, ./inventory, the user's, the shipped one.
-
-    A folder that was asked for by name is returned even if it does not exist, so that `load` says so.
-    """
-    if explicit is not None:
-        return [explicit]
-    env = os.environ if env is None else env
-    config_home = Path(env.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-    package = Path(__file__).resolve().parent.parent
-    candidates = [
-        (cwd or Path.cwd()) / "inventory",
-        config_home / "dflashctl" / "inventory",
-        package / "data" / "inventory",
-        package.parent / "inventory",
-    ]
-    return next(([path] for path in candidates if _holds_yaml(path)), [])
-
-
-def _holds_yaml(path: Path) -> bool:
-    return path.is_dir() and any(file.suffix in (".yaml", ".yml") for file in path.iterdir())

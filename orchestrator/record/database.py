@@ -7,10 +7,8 @@ import sqlite3
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import platformdirs
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -20,21 +18,14 @@ from orchestrator.record.schema import ensure_schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from sqlalchemy import Engine
 
 T = TypeVar("T")
 
-ENV = "DFLASHCTL_RECORD"
 BUSY_TIMEOUT_S = 5.0
 LOCK_TRIES = 4  # SQLite answers "locked" at once in a few cases that its own timeout does not cover
-
-
-def default_path() -> Path:
-    """Return DFLASHCTL_RECORD, else `record.sqlite3` in the user's state directory."""
-    if named := os.environ.get(ENV):
-        return Path(named).expanduser()
-    return platformdirs.user_state_path("dflashctl", appauthor=False) / "record.sqlite3"
 
 
 class Database:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.places import record_path
 from orchestrator.record import convert, runs, samples, story, timeline
 from orchestrator.record.batch import Batch, BatchWriter
-from orchestrator.record.database import BUSY_TIMEOUT_S, Database, default_path
+from orchestrator.record.database import BUSY_TIMEOUT_S, Database
 from orchestrator.record.models import CursorEntry
 from orchestrator.record.rows import (
     ActionRow,
@@ -48,7 +49,7 @@ class Record:
         Raises:
             RecordError: It cannot be opened, is not a record, or is of a newer program.
         """
-        return cls(Database(path or default_path(), busy_timeout_s=busy_timeout_s))
+        return cls(Database(path or record_path(), busy_timeout_s=busy_timeout_s))
 
     def close(self) -> None:
         """Close the file. Closing twice does nothing."""

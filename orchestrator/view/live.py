@@ -51,7 +51,8 @@ class LiveSink:
     def __init__(self, console: Console, clock: Clock, *, show_log: bool = True, many: bool = False) -> None:
         self._console = console
         self._clock = clock
-        self._lines = PlainSink(sys.stdout, show_log=show_log, colour=not console.no_color, many=many)
+        colour = console.color_system is not None and not console.no_color
+        self._lines = PlainSink(sys.stdout, show_log=show_log, colour=colour, many=many)
         self._live = Live(console=console, refresh_per_second=4, transient=False, auto_refresh=False)
         self._watcher: _Runs | None = None
         self._drawn_at = 0.0

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from rich.text import Text
 
 from orchestrator.cli.app import EPILOG, app
 from orchestrator.errors import Exit, OrchestratorError
@@ -50,6 +51,7 @@ def test_the_verbs_are_these():
         "notify test", "notify show",
         "playbook show", "playbook check", "playbook explain",
         "rm", "prune", "demo", "inventory list", "inventory check", "inventory scan",
+        "config show", "man",
     }  # fmt: skip
 
 
@@ -82,6 +84,12 @@ def test_the_help_shows_each_example_on_a_line_of_its_own_in_80_columns(words, m
 def test_every_option_is_documented(words):
     for param in COMMANDS[words].params:
         assert param.help, f"{words}: {param.name} has no help"
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_no_word_of_an_options_help_is_taken_for_a_style(words):
+    for param in COMMANDS[words].params:
+        assert Text.from_markup(param.help).plain == param.help, f"{words}: {param.name}"
 
 
 def test_the_options_before_the_verb_are_documented():

@@ -118,6 +118,13 @@ def test_tail_gives_the_end_or_any_part_of_a_log(guest):
     assert guest.ask("tail", run="r", attempt=2)[-1]["code"] == "not_found"
     assert guest.ask("tail", run="r", offset="x")[-1]["code"] == "bad_request"
     assert guest.ask("tail", run="r", limit=-1)[-1]["code"] == "bad_request"
+    assert guest.ask("tail", run="r", previous=True)[-1]["code"] == "not_found"
+    assert guest.ask("tail", run="r", since="yesterday")[-1]["code"] == "bad_request"
+    since, log, end = guest.ask("tail", run="r", since_ago_s=3600)
+    assert (since["type"], since["offset"], since["by"]) == ("since", 0, "start")
+    assert wire.unpack_bytes(log["data"])[-10:] == whole[-10:]
+    since, end = guest.ask("tail", run="r", since=3e9)
+    assert (since["offset"], since["by"], end["type"]) == (len(whole), "quiet", "end")
 
 
 def test_tail_follows_until_its_reader_goes(guest):

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.cli import app, context, options, reaching, reading, specifying, tidying
+from orchestrator.cli import app, context, options, reaching, specifying, tidying
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.inventory import Inventory, resolve
 from orchestrator.types.failure import RunState
@@ -167,22 +167,3 @@ def test_a_run_is_found_by_name_and_place():
         find(*rows, name="a")
     with pytest.raises(NotFound, match="no run 'b' in the record; runs: a"):
         find(*rows, name="b")
-
-
-@pytest.mark.parametrize(
-    ("data", "shown", "rest"),
-    [
-        (b"one\ntwo\nthr", "one\ntwo\n", b"thr"),
-        (b"1%\r50%\r100%\nnext\r\n", "100%\nnext\n", b""),
-        (b"\xff\x1b]0;t\x07ok\n", "\ufffdok\n", b""),
-        (b"", "", b""),
-    ],
-)
-def test_a_log_is_written_in_whole_clean_lines(capsys, data, shown, rest):
-    assert reading._write_log(data, raw=False) == rest
-    assert capsys.readouterr().out == shown
-
-
-def test_a_line_that_never_ends_is_not_kept_for_ever(capsys):
-    assert reading._write_log(b"x" * (2 << 20), raw=False) == b""
-    assert len(capsys.readouterr().out) < 5000

@@ -147,3 +147,21 @@ def test_a_playbook_that_is_gone_hides_no_run_and_no_explanation(say, tmp_path):
         said = say(verb, "r1")[1]
         assert "gone.yaml: cannot be read" in said
         assert "r1 at local" in said, verb
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("--attempt 1 --previous", "--previous and --attempt name two attempts; give one of them"),
+        ("--grep (", "--grep: '(': "),
+        (
+            "--since tomorrow",
+            "--since: 'tomorrow' is neither how long ago nor a time; write a number and a unit",
+        ),
+        ("--attempt 0", "'--attempt': Input should be greater than or equal to 1"),
+        ("--rank -1", "'--rank': Input should be greater than or equal to 0"),
+    ],
+)
+def test_logs_says_which_option_cannot_be_meant(say, words, text):
+    code, said = say("logs", *words.split())
+    assert (code, text in said) == (Exit.USAGE, True), said

@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import event
 
 from orchestrator.errors import Exit, RecordError
+from orchestrator.places import record_path
 from orchestrator.record import Record
-from orchestrator.record.database import default_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,10 +35,10 @@ def ordinary_user(tmp_path: Path) -> Iterator[None]:
 
 def test_the_record_is_where_the_user_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DFLASHCTL_RECORD", str(tmp_path / "mine.sqlite3"))
-    assert default_path() == tmp_path / "mine.sqlite3"
+    assert record_path() == tmp_path / "mine.sqlite3"
     monkeypatch.setenv("DFLASHCTL_RECORD", "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert default_path() == tmp_path / "state/dflashctl/record.sqlite3"
+    assert record_path() == tmp_path / "state/dflashctl/record.sqlite3"
 
 
 def test_only_its_owner_can_read_it(tmp_path: Path) -> None:
