@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -148,8 +149,9 @@ class AttemptView:
         for row in rows:
             if isinstance(row.get("step"), int):
                 self.told_step(row["step"], now)
-            if row.get("kind") == "train" and isinstance(row.get("step_s"), (int, float)):
-                self.step_times.append(float(row["step_s"]))
+            step_s = row.get("step_s") if row.get("kind") == "train" else None
+            if isinstance(step_s, (int, float)) and math.isfinite(step_s):
+                self.step_times.append(float(step_s))
         del self.step_times[:-_STEP_WINDOW]
 
     def _beat(self, fresh: Heartbeat, now: datetime) -> None:

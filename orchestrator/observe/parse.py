@@ -47,7 +47,7 @@ def reading(value: Any, make: Callable[[Mapping[str, Any]], T], what: str) -> Re
         return Blind(f"{what} is not what it should be ({error}): written by another program, or damaged")
 
 
-def _number(value: Mapping[str, Any], key: str) -> float | None:
+def number(value: Mapping[str, Any], key: str) -> float | None:
     """Return an optional number; one that is not finite is unknown.
 
     Raises:
@@ -59,6 +59,18 @@ def _number(value: Mapping[str, Any], key: str) -> float | None:
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise TypeError(f"{key} is {found!r:.80}, not a number")
     return found if math.isfinite(found) else None
+
+
+def finite(value: Mapping[str, Any], key: str) -> float:
+    """Return a number that must be there.
+
+    Raises:
+        TypeError, ValueError: It is not there, something else, or not finite.
+    """
+    found = number(value, key)
+    if found is None:
+        raise ValueError(f"{key} is {value.get(key)!r:.80}, not a finite number")
+    return found
 
 
 def _count(value: Mapping[str, Any], key: str) -> int | None:
@@ -86,8 +98,8 @@ def heartbeat(value: Mapping[str, Any]) -> Heartbeat:
         at=instant(value["at"]),
         total_steps=_count(value, "total_steps"),
         loss=_loss(value),
-        tokens_per_s=_number(value, "tokens_per_s"),
-        step_s=_number(value, "step_s"),
+        tokens_per_s=number(value, "tokens_per_s"),
+        step_s=number(value, "step_s"),
         recompiles=int(value.get("recompiles") or 0),
         skipped_steps=int(value.get("skipped_steps") or 0),
         rollbacks=int(value.get("rollbacks") or 0),
@@ -100,7 +112,7 @@ def heartbeat(value: Mapping[str, Any]) -> Heartbeat:
 def _loss(value: Mapping[str, Any]) -> float | None:
     """Return the loss, which is the one number that may be none."""
     found = value.get("loss")
-    return found if isinstance(found, float) else _number(value, "loss")
+    return found if isinstance(found, float) else number(value, "loss")
 
 
 def exit_record(value: Mapping[str, Any]) -> ExitRecord:
@@ -109,7 +121,7 @@ def exit_record(value: Mapping[str, Any]) -> ExitRecord:
         code=_count({"code": value["code"]}, "code"),
         signal=_count({"signal": value["signal"]}, "signal"),
         at=instant(value["at"]),
-        duration_s=float(value["duration_s"]),
+        duration_s=finite(value, "duration_s"),
         error=_text(value, "error"),
         oom_kills=_count(value, "oom_kills"),
         leftover=_pids(value.get("leftover")),
@@ -169,9 +181,9 @@ def _gpu(row: Any) -> Gpu:  # noqa: ANN401
         name=_text(row, "name"),
         memory_used_bytes=_count(row, "memory_used_bytes"),
         memory_total_bytes=_count(row, "memory_total_bytes"),
-        utilization_pct=_number(row, "utilization_pct"),
-        power_w=_number(row, "power_w"),
-        temperature_c=_number(row, "temperature_c"),
+        utilization_pct=number(row, "utilization_pct"),
+        power_w=number(row, "power_w"),
+        temperature_c=number(row, "temperature_c"),
         pids=tuple(int(process["pid"]) for process in row.get("processes") or ()),
         problem=_text(row, "problem"),
         pci=_text(row, "pci"),

@@ -86,9 +86,9 @@ class RunTracker:
         self.looked_at = now
         kind = message["type"]
         if kind == "hello":
-            self.clock_skew_s = float(message["now"]) - now.timestamp()
+            self.clock_skew_s = parse.finite(message, "now") - now.timestamp()
             self.boot = Boot.of(message)
-            self.host_up_s = message.get("uptime_s")
+            self.host_up_s = parse.number(message, "uptime_s")
             self._is_new_stream = True
         elif kind == "gpu":
             self.gpus = parse.gpus(message)

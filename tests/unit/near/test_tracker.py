@@ -1,5 +1,7 @@
 from datetime import timedelta
 
+import pytest
+
 from orchestrator.observe import RunTracker
 from orchestrator.types.seen import Absent, Blind, Present
 from orchestrator.types.snapshot import Snapshot
@@ -175,3 +177,16 @@ def test_a_boot_id_alone_says_nothing_of_the_host():
     assert not seen(tracker).host_rebooted
     tracker.apply(HELLO, NOW)
     assert not seen(tracker).host_rebooted
+
+
+@pytest.mark.parametrize("uptime", [float("inf"), float("nan")])
+def test_an_uptime_that_is_no_number_is_unknown(uptime):
+    tracker = RunTracker("dflash")
+    tracker.apply({**HELLO, "uptime_s": uptime}, NOW)
+    assert tracker.host_up_s is None
+
+
+@pytest.mark.parametrize("now", [float("inf"), float("nan"), None, "noon"])
+def test_a_greeting_without_a_time_is_not_the_wires(now):
+    with pytest.raises((TypeError, ValueError)):
+        RunTracker("dflash").apply({**HELLO, "now": now}, NOW)
