@@ -130,6 +130,7 @@ def trainers_by_rank(lab, run: str) -> dict[str, int]:
     return {rank: int(pid) for pid, _, rank in found}
 
 
+@pytest.mark.slow
 def test_a_killed_target_rank_is_named_and_the_split_is_relaunched_and_finishes(cli, lab, run):
     shape = ("parallel.processes=2", "parallel.placement=split", "parallel.targets=1")
     settings = (*shape, "total_steps=14", "eval.prompts=0")

@@ -66,6 +66,7 @@ def step(number: int):
     return lambda e: e["kind"] == "log" and e["text"].startswith(f"step {number}/")
 
 
+@pytest.mark.slow
 def test_a_pct_that_takes_a_second_changes_nothing_but_the_pace(cli, clean_lab, run):
     clean_lab.set_pct_delay(1)
     cli.begin(run, "--steps", "40", "--step-s", "0.1", "--crash-at", "20", *CRASHING)
