@@ -148,7 +148,7 @@ def test_a_trainer_that_somebody_holds_still_by_a_signal_is_left_alone_until_it_
     local.playbook.write_text(
         "extends: default\nbackoff: [0s]\njitter: 0\nlimits: {train: 2s, init: 60s}\ngrace: 0s\n"
     )
-    local.begin_standin("held", "--steps", "60", "--step-s", "0.1")
+    local.begin_standin("held", "--steps", "150", "--step-s", "0.1")  # on a busy machine it is seen late
     watch = local.watch("held")
     watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 6/"))
     (trainer,) = local.trainers("held")
