@@ -260,4 +260,8 @@ def main(mode, out, targets):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
+    ended = main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+    # As the trainer's own ranks end: the interpreter's end may still abort in a thread of a backend.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ended)
