@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.classify.text import MAX_TEXT, clean, read_step, split_rank
+from orchestrator.classify.text import ANSI, MAX_TEXT, clean, read_step, split_rank
 from orchestrator.classify.titles import shorten
 from orchestrator.types.failure import Diagnosis, Evidence, FailureClass, RunState
 from orchestrator.types.snapshot import CUSTOM, CustomMatch
@@ -27,7 +27,7 @@ _NOT_THE_LOGS = frozenset({FailureClass.CONTAINER_RESTARTED, FailureClass.HOST_R
 # Who pressed Ctrl-C does not want it back; a SIGTERM or a scheduler's notice may be nobody's wish.
 _BY_HAND = re.compile(r"KeyboardInterrupt|SIGINT|Ctrl-C|\bAborted!")
 # What `clean` takes out may stand within a rule's own text.
-_ANSI = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ANSI = re.compile(ANSI.encode())
 _CONTROL = bytes({*range(9), *range(11, 32), 127})
 
 

@@ -143,10 +143,10 @@ class Ledger:
         """
         for key, slot in list(self.waiting.items()):
             found, slot_rank = slot.open, key[1]
-            is_others = slot_rank != rank and (
-                slot_rank is not None or (found is not None and found.is_traceback)
-            )
-            if found is None or (is_others and not found.is_restarted):
+            if found is None:
+                continue
+            is_others = slot_rank != rank and (slot_rank is not None or found.is_traceback)
+            if is_others and not found.is_restarted:
                 continue
             if found.survive(mark):
                 slot.newest.survive(mark)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 MAX_TEXT = 600  # characters of a line that a reading keeps
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+_ANSI = re.compile(ANSI)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # [rank0]: of torch, [default0]: of torchrun --tee, 0: of srun; a pid or a worker's name may come first.
 _RANK = re.compile(

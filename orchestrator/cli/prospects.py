@@ -57,14 +57,16 @@ def look_ahead(
     if snapshot is None:
         new = Diagnosis(state=RunState.NEW, failure=None, summary="never started there")
         return {**base, **_said(new), "decision": {"kind": "none", "reason": "it was never started there"}}
-    foreseen = _foresee(tracker, snapshot, book, history, supposed)
-    copied = begun_elsewhere(tracker.spec or {}, row.target.get("ct"))
-    foreseen["gates"] += [{"gate": each.gate, "why": each.why} for each in copied]
-    return {**base, **foreseen}
+    return {**base, **_foresee(tracker, snapshot, book, history, supposed, row.target.get("ct"))}
 
 
 def _foresee(
-    tracker: RunTracker, snapshot: Snapshot, book: Playbook, history: History, supposed: FailureClass | None
+    tracker: RunTracker,
+    snapshot: Snapshot,
+    book: Playbook,
+    history: History,
+    supposed: FailureClass | None,
+    ct: int | None,
 ) -> dict[str, Any]:
     """Return what would be decided now, and what is left of budget, ceiling and ladder. Pure."""
     now = snapshot.now
@@ -85,7 +87,7 @@ def _foresee(
             "within_s": book.loop_window_s,
         },
         "ladder": _ladder(rule, ledger.rung(diagnosis.fingerprint), decision) if is_over else [],
-        "gates": _gates(tracker, snapshot, book, supposed) if decision.kind.is_relaunch else [],
+        "gates": _gates(tracker, snapshot, book, supposed, ct) if decision.kind.is_relaunch else [],
     }
 
 
@@ -171,7 +173,7 @@ def _ladder(rule: Rule, begin: int, decision: Decision) -> list[dict[str, Any]]:
 
 
 def _gates(
-    tracker: RunTracker, snapshot: Snapshot, book: Playbook, supposed: FailureClass | None
+    tracker: RunTracker, snapshot: Snapshot, book: Playbook, supposed: FailureClass | None, ct: int | None
 ) -> list[dict[str, str]]:
     from orchestrator.launch import spec_from_document
 
@@ -179,7 +181,7 @@ def _gates(
         gpus = spec_from_document(tracker.spec or {}).gpus
     except ConfigError as error:
         return [{"gate": "spec", "why": str(error)}]
-    closed = closed_gates(snapshot, gpus, Gates.of(book))
+    closed = closed_gates(snapshot, gpus, Gates.of(book)) + begun_elsewhere(tracker.spec or {}, ct)
     # What a run that lives holds itself is no gate of the attempt after it.
     own = {"alive"} if supposed is not None else set()
     return [{"gate": c.gate, "why": c.why} for c in closed if c.gate not in own and not (own and c.holders)]
