@@ -45,7 +45,7 @@ def list_() -> None:
         table.add_column(title)
     for name, entry in sorted(found.containers.items()):
         gpus = ",".join(map(str, entry.gpus)) if entry.gpus is not None else "all"
-        table.add_row(name, entry.host, str(entry.ct or "-"), gpus, entry.python, entry.config or "-")
+        table.add_row(name, entry.host, str(entry.ct or "-"), gpus, entry.python or "-", entry.config or "-")
     SETTINGS.out.print(table)
     for name, host in sorted(found.hosts.items()):
         SETTINGS.out.print(f"host {name}: {host.address}", markup=False)
