@@ -94,7 +94,8 @@ def _apt(step: Step, seen: Seen, wishes: Wishes, missing: str) -> Verdict:
     own = step.check.program if step.check else None
     if own == wishes.guest_python and "/" in wishes.guest_python:
         return Blocked(seen=missing, fix="is guest_python right in the inventory?")
-    if own is not None and own in seen.programs and _is_too_old(step.check, seen.programs[own]):
+    said = _program(own, seen, wishes) if own is not None else None
+    if own is not None and said is not None and _is_too_old(step.check, said):
         return Blocked(seen=missing, fix=_newer(own, wishes))
     if not seen.has_apt:
         return Blocked(seen=f"{missing}, and no apt-get", fix=f"install there what Debian calls {packages}")
