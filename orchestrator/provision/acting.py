@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.site import Site
 
 Tell = Callable[[Moment], None]
+UNPACKED = 4  # times its wheels is an environment
 STEP_LIMIT_S = 4 * 3600.0
 RUN_LIMIT_S = 3600.0
 _SILENT_S = 5.0
@@ -178,5 +179,5 @@ class Actor:
 
     def _room(self, venv: Venv) -> int:
         if self._house is not None:
-            return self._house.num_bytes * 2
+            return self._house.num_bytes * UNPACKED
         return venv.free_cpu if self._wishes.source.is_cpu and venv.free_cpu is not None else venv.free

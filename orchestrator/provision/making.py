@@ -16,7 +16,7 @@ from orchestrator.errors import CommandFailed, ConfigError
 from orchestrator.masking import Masker, secret_values
 from orchestrator.provision.lock import canonical
 from orchestrator.provision.saying import Moment, Reader, why_pip
-from orchestrator.provision.wheelhouse import Wheelhouse, read_wheelhouse, write_manifest
+from orchestrator.provision.wheelhouse import MANIFEST, Wheelhouse, read_wheelhouse, write_manifest
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def make_wheelhouse(
         if source.torch_index is not None and torch:
             _pip([*base, "--no-deps", *torch], source.torch_index, told)
         _pip([*base, "pip", *venv.requirements], source.index, told)
+    (folder / MANIFEST).unlink(missing_ok=True)
     house = read_wheelhouse(folder, told)
     write_manifest(folder, house, {"python": goal.python, "machine": goal.machine, "glibc": goal.glibc})
     return house

@@ -108,7 +108,7 @@ _PIP_KNOWN = (
         r"Name or service not known|Temporary failure in name resolution|NewConnectionError|ConnectTimeout"
         r"|Network is unreachable|Connection refused|Failed to establish a new connection",
         "the container reaches no package index",
-        "carry them: `--make-wheelhouse DIR` where there is a network, then `--wheelhouse DIR`",
+        "`dflashctl provision --offline` downloads here and carries them there",
     ),
     _known(
         r"(?i)\b(401|403)\b.*(unauthorized|forbidden|error)|credentials",

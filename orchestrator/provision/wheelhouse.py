@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.connection import sha256_of
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, GuestRefused
 from orchestrator.provision.lock import canonical
 from orchestrator.provision.saying import Moment
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.provision.lock import Lock
 
 MANIFEST = "wheelhouse.json"
+SENDING = "sending the wheels"
 CHECK_TIMEOUT_S = 900.0
 PUSH_TIMEOUT_S = 4 * 3600.0
 _WHEEL = re.compile(
@@ -69,25 +70,25 @@ class Wheelhouse:
 
 
 def read_wheelhouse(folder: Path, told: Callable[[Moment], None]) -> Wheelhouse:
-    """Return a folder's wheels, hashed; those that its manifest names must be as it says.
+    """Return a folder's wheels. The hashes are its manifest's, which the container checks, or made here.
 
     Raises:
-        ConfigError: There are none, or one is damaged.
+        ConfigError: There are none, or the folder is not as its manifest says.
     """
     wheels = sorted(folder.glob("*.whl")) if folder.is_dir() else []
     if not wheels:
         raise ConfigError(f"--wheelhouse {folder}: no wheel is there", hint=_MAKE)
     manifest = _manifest(folder)
-    told_files = manifest.get("files")
-    known: dict[str, Any] = told_files if isinstance(told_files, dict) else {}
+    known = _known(manifest)
     total, done, files = sum(path.stat().st_size for path in wheels), 0, []
     for path in wheels:
-        told(Moment(f"hashing {path.name}", done, total, is_bytes=True))
-        file = File(path, path.stat().st_size, sha256_of(path))
-        done += file.size
-        if known and known.get(path.name) not in (None, file.sha256):
-            raise ConfigError(f"{path}: its sha256 is {file.sha256}, not that of {MANIFEST}", hint=_MAKE)
-        files.append(file)
+        size, there = path.stat().st_size, known.get(path.name)
+        if there is not None and there[0] != size:
+            raise ConfigError(f"{path}: it has {size} bytes, not the {there[0]} of {MANIFEST}", hint=_MAKE)
+        if there is None:
+            told(Moment(f"hashing {path.name}", done, total, is_bytes=True))
+        files.append(File(path, size, there[1] if there is not None else sha256_of(path)))
+        done += size
     if gone := sorted(set(known) - {path.name for path in wheels}):
         raise ConfigError(f"{folder}: {gone[0]} is in {MANIFEST} and not there", hint=_MAKE)
     python = manifest.get("python")
@@ -96,17 +97,25 @@ def read_wheelhouse(folder: Path, told: Callable[[Moment], None]) -> Wheelhouse:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
-        body = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        body: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{folder / MANIFEST}: not readable: {error}", hint=_MAKE) from error
-    return body if isinstance(body, dict) else {}
+        _known(body)
+    except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
+        raise ConfigError(f"{folder / MANIFEST}: not readable: {error!r}", hint=_MAKE) from error
+    return dict(body)
+
+
+def _known(manifest: dict[str, Any]) -> dict[str, tuple[int, str]]:
+    """Return size and sha256 of each file that a manifest names."""
+    files = manifest.get("files")
+    told = files.items() if isinstance(files, dict) else ()
+    return {name: (int(each["size"]), str(each["sha256"])) for name, each in told}
 
 
 def write_manifest(folder: Path, wheelhouse: Wheelhouse, facts: dict[str, Any]) -> None:
     """Write what lies there; the last thing that is done to a folder."""
-    body = {"schema": 1, **facts, "files": {each.path.name: each.sha256 for each in wheelhouse.files}}
+    body = {"schema": 1, **facts, "files": {each.path.name: each.told for each in wheelhouse.files}}
     temp = folder / f".{MANIFEST}.tmp"
     temp.write_text(json.dumps(body, indent=1), encoding="utf-8")
     temp.replace(folder / MANIFEST)
@@ -158,17 +167,28 @@ def send(client: GuestClient, key: str, house: Wheelhouse, told: Callable[[Momen
         return 0
     total = house.num_bytes
     size = sum(each.size - offset for each, offset in missing)
-    client.call(
-        "wheels",
-        {"key": key, "files": [{**each.told, "offset": offset} for each, offset in missing]},
-        payload=_Bytes(missing),
-        size=size,
-        timeout_s=PUSH_TIMEOUT_S,
-        progress=lambda done, _: told(
-            Moment("sending the wheels", total - size + done, total, is_bytes=True)
-        ),
-    )
+    try:
+        client.call(
+            "wheels",
+            {"key": key, "files": [{**each.told, "offset": offset} for each, offset in missing]},
+            payload=_Bytes(missing),
+            size=size,
+            timeout_s=PUSH_TIMEOUT_S,
+            progress=lambda done, _: told(Moment(SENDING, total - size + done, total, is_bytes=True)),
+        )
+    except GuestRefused as refusal:
+        if refusal.reason == "checksum":
+            _require_whole(house)
+        raise
     return size
+
+
+def _require_whole(house: Wheelhouse) -> None:
+    """Refuse a wheel that is damaged here already; sending it again would not help."""
+    for each in house.files:
+        if (found := sha256_of(each.path)) != each.sha256:
+            message = f"{each.path}: its sha256 is {found}, not the {each.sha256} of {MANIFEST}"
+            raise ConfigError(message, hint=_MAKE)
 
 
 def _offset(have: object, size: int) -> int:

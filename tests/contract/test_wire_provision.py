@@ -138,6 +138,17 @@ def test_too_little_room_is_told_before_anything_is_made(client, tmp_path):
     assert not (tmp_path / "state" / "venvs" / KEY).exists()
 
 
+def test_a_wheel_that_is_damaged_here_is_told_as_that_and_not_sent_again(client, folder):
+    house = read_wheelhouse(folder, quiet)
+    write_manifest(folder, house, {"python": "3.11"})
+    beta = folder / house.names[1]
+    data = bytearray(beta.read_bytes())
+    data[len(data) // 2] ^= 1
+    beta.write_bytes(data)
+    with pytest.raises(ConfigError, match=rf"{beta.name}: its sha256 is \w+, not the \w+ of wheelhouse"):
+        send(client, KEY, read_wheelhouse(folder, quiet), quiet)
+
+
 def test_a_wheelhouse_that_is_damaged_or_does_not_fit_is_refused_here(folder):
     house = read_wheelhouse(folder, quiet)
     venv = Venv(requirements=["alpha", "gamma"], lock="x")
@@ -155,7 +166,7 @@ def test_a_wheelhouse_that_is_damaged_or_does_not_fit_is_refused_here(folder):
     write_manifest(folder, house, {"python": "3.11"})
     assert read_wheelhouse(folder, quiet) == Wheelhouse(house.files, "3.11")
     (folder / house.names[0]).write_bytes(b"damaged")
-    with pytest.raises(ConfigError, match="its sha256 is"):
+    with pytest.raises(ConfigError, match=r"it has 7 bytes, not the \d+ of wheelhouse\.json"):
         read_wheelhouse(folder, quiet)
     (folder / house.names[0]).unlink()
     with pytest.raises(ConfigError, match=r"is in wheelhouse\.json and not there"):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WANTED = ("python3", "tmux")
 REPOSITORY = "opt/debs"
+OWN_SOURCE = f"deb [trusted=yes] file:/{REPOSITORY} ./"
 # What the lab's root has beyond minbase, as far as it is theirs alone.
 _THEIRS = re.compile(r"python3.*|libpython3.*|tmux|libevent-core-.*|libutempter0|media-types")
 
@@ -32,7 +33,7 @@ def strip(lab: Lab) -> None:
     if left:
         raise LabError(f"{', '.join(left)} could not be taken away: {gone.stderr[-1000:]}")
     shutil.copytree(debs(theirs), lab.rootfs / REPOSITORY)
-    use_source(lab, f"deb [trusted=yes] file:/{REPOSITORY} ./")
+    use_source(lab, OWN_SOURCE)
 
 
 def use_source(lab: Lab, line: str) -> None:

@@ -74,8 +74,8 @@ READY = Seen(
     has_trainer=True,
     commands={"own": True},
 )
-KEY = venv_key(VENV.venv, READY, WISHES)
-assert KEY is not None
+KEY = venv_key(VENV.venv, READY, WISHES) or ""
+assert KEY
 READY = replace(READY, venvs={KEY: VenvSeen(packages=PACKAGES, now=PACKAGES)}, current=KEY)
 BARE = Seen(uid=0, has_apt=True)
 HOUSE = Source(
