@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -32,7 +33,16 @@ def show(outcome: Outcome) -> None:
     if outcome.does is not None:
         took = f" ({outcome.seconds:.1f} s)" if outcome.seconds else ""
         said = f"{outcome.seen}: {outcome.does}{took}"
-    out.print(f"{outcome.step:<{_NAME_WIDTH}}{one_line(said, _LONGEST)}", markup=False)
+    text = one_line(said, _LONGEST)
+    indent = _STATUS_WIDTH + _NAME_WIDTH
+    head, *rest = (
+        textwrap.wrap(text, max(20, out.width - indent), break_on_hyphens=False)
+        if out.is_terminal
+        else [text]
+    )
+    out.print(f"{outcome.step:<{_NAME_WIDTH}}{head}", markup=False)
+    for line in rest:
+        out.print(" " * indent + line, markup=False)
 
 
 def close(job: Job, outcomes: list[Outcome], took_s: float, *, as_json: bool, is_check: bool) -> Exit:
@@ -54,7 +64,7 @@ def close(job: Job, outcomes: list[Outcome], took_s: float, *, as_json: bool, is
         )
         return code
     if error is not None:
-        _tell(error, next(outcome.tail for outcome in outcomes if outcome.error is not None))
+        tell_error(error, next(outcome.tail for outcome in outcomes if outcome.error is not None))
     change = f"would={counts['would']}" if is_check else f"changed={counts['changed']}"
     recap = f"ok={counts['ok']} {change} failed={counts['failed']} skipped={counts['skipped']}"
     SETTINGS.out.print(f"{job.site.target_key}: {recap}, in {took_s:.1f} s", markup=False)
@@ -63,7 +73,8 @@ def close(job: Job, outcomes: list[Outcome], took_s: float, *, as_json: bool, is
     return code
 
 
-def _tell(error: OrchestratorError, tail: tuple[str, ...]) -> None:
+def tell_error(error: OrchestratorError, tail: tuple[str, ...]) -> None:
+    """Say what a step said last, and the error with what to do."""
     err = SETTINGS.err
     for line in tail:
         err.print(f"    {one_line(line, _LONGEST)}", markup=False, style="dim")
