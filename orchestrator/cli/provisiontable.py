@@ -141,9 +141,9 @@ def bar_of(step: str) -> Iterator[Callable[[Moment], None]]:
         def told(moment: Moment) -> None:
             text = one_line(f"{step}: {moment.text}", 200)
             text = text if len(text) <= _TEXT_WIDTH else f"{text[: _TEXT_WIDTH - 1]}~"
-            bar.update(
-                task, description=text, completed=moment.done, total=moment.total, amount=_amount(moment)
-            )
+            # At its whole length a bar would stop its clock, and the step goes on.
+            done = min(moment.done, moment.total * 0.999) if moment.total is not None else 0
+            bar.update(task, description=text, completed=done, total=moment.total, amount=_amount(moment))
 
         yield told
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,13 +22,13 @@ if TYPE_CHECKING:
 
     from orchestrator.guest.link import Link
 
-# pip 24.1 has a bar for programs; Debian 12's is older, so the locked pip is the first thing it installs.
-_VERSION = """
+_VERSIONS = """
 import importlib, importlib.metadata as metadata, json, sys
 for name in json.loads(sys.argv[1]):
     importlib.import_module(name)
 print(json.dumps({each.metadata["Name"]: each.version for each in metadata.distributions()}))
 """
+# A bar for programs. Debian 12's pip has none, so the locked pip is the first thing that is installed.
 _HAS_RAW_BAR = (
     "import pip, sys; sys.exit(tuple(int(part) for part in pip.__version__.split('.')[:2]) < (24, 1))"
 )
@@ -87,6 +89,8 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         if venvs.current_python(order.state) != str(order.final / "bin" / "python"):
             venvs.point(order.state, order.key)
         shutil.rmtree(order.house, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            order.house.parent.rmdir()
         packages = (venvs.stamp(order.final) or {}).get("packages")
         python = str(order.final / "bin" / "python")
         link.send(
@@ -222,12 +226,10 @@ def _pip(order: Order, teller: Teller, words: list[str], env: Mapping[str, str],
 
 def _verified(order: Order, teller: Teller, env: Mapping[str, str]) -> dict[str, str]:
     """Import what must be there; return name and version of every package."""
-    import subprocess
-
     python = str(order.final / "bin" / "python")
     teller.say(f"importing {', '.join(order.imports)}".encode())
     done = subprocess.run(
-        [python, "-I", "-c", _VERSION, json.dumps(order.imports)],
+        [python, "-I", "-c", _VERSIONS, json.dumps(order.imports)],
         env=dict(env),
         capture_output=True,
         stdin=subprocess.DEVNULL,

@@ -85,7 +85,7 @@ def judge(step: Step, seen: Seen, wishes: Wishes) -> Verdict:
         does = f"run {' '.join(step.run)}"
         return Lacking(seen=missing, does=does) if missing else Fine(seen="its check holds")
     if not missing:
-        return Fine(seen=_told(step.check, seen) or f"{', '.join(step.apt or ())} installed")
+        return Fine(seen=_told(step, seen))
     return _apt(step, seen, wishes, missing)
 
 
@@ -143,11 +143,16 @@ def _is_too_old(check: Check | None, said: str) -> bool:
     return bool(found) and found < version_numbers(check.at_least)
 
 
-def _told(check: Check | None, seen: Seen) -> str:
-    if check is None or check.program is None:
-        return ""
-    said = seen.python if check.program == "python3" else seen.programs.get(check.program, "")
-    return said or ""
+def _told(step: Step, seen: Seen) -> str:
+    """Return what of a step that is fine is worth telling."""
+    check = step.check
+    if check is not None and check.program is not None:
+        return (seen.python if check.program == "python3" else seen.programs.get(check.program)) or "there"
+    if check is not None and check.module is not None:
+        return (
+            f"its Python has {check.module}" if check.module in seen.modules else "the wheelhouse brings pip"
+        )
+    return "its check holds" if check is not None else f"{', '.join(step.apt or ())} installed"
 
 
 def venv_key(venv: Venv, seen: Seen, wishes: Wishes) -> str | None:

@@ -98,12 +98,12 @@ def read_wheelhouse(folder: Path, told: Callable[[Moment], None]) -> Wheelhouse:
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
         body: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        _known(body)
     except FileNotFoundError:
         return {}
-        _known(body)
     except (OSError, ValueError, AttributeError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder / MANIFEST}: not readable: {error!r}", hint=_MAKE) from error
-    return dict(body)
+    return body
 
 
 def _known(manifest: dict[str, Any]) -> dict[str, tuple[int, str]]:

@@ -19,7 +19,7 @@ STEP = "- {name: a, why: A reason that is long enough., "
 
 def test_the_shipped_steps_are_these_and_every_requirement_is_locked_for_every_python():
     book, lock = load(None)
-    assert [step.name for step in book.steps] == ["python", "tmux", "venv", "trainer"]
+    assert [step.name for step in book.steps] == ["python", "ensurepip", "tmux", "venv", "trainer"]
     (venv,) = (step.venv for step in book.steps if step.venv)
     assert lock is not None
     for python in PYTHONS[:5]:
