@@ -123,7 +123,8 @@ def refusal(place: str, spec: RunSpec, exit_code: int | None, stderr: bytes) -> 
     if exit_code == _CONFIG_INVALID:
         # The trainer's own line names its class of error, which is nothing to a person.
         why = lines[-1].removeprefix("trainer: ConfigInvalid: ")
-        return ConfigError(f"{place}: the trainer refused its configuration: {why}")
+        made = "`dflashctl provision` makes one that has them" if "not installed; run" in why else None
+        return ConfigError(f"{place}: the trainer refused its configuration: {why}", hint=made)
     return CommandFailed(
         f"{place}: {spec.python} cannot run the trainer: {lines[-1]}",
         hint="`dflashctl provision` makes an environment there that can, and is then taken; "
