@@ -10,6 +10,7 @@ from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, confirm, counted, find_run, opened_record, print_json
 from orchestrator.cli.reaching import site_of
 from orchestrator.errors import RunAlive
+from orchestrator.sizes import size_text
 from orchestrator.terminal import plain
 
 if TYPE_CHECKING:
@@ -21,15 +22,6 @@ def register(app: typer.Typer) -> None:
     """Add this file's verbs."""
     app.command(rich_help_panel="Tidy")(rm)
     app.command(rich_help_panel="Tidy")(prune)
-
-
-def size_text(count: float) -> str:
-    """Return bytes in the largest unit that leaves a whole part."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _remove(

@@ -1,0 +1,30 @@
+"""A copy of every attempt's log on this machine: kept by a watch, compressed by attempt, within a quota.
+
+keeper    the watch's thread that writes it, and what is told of it
+writing   one attempt: bytes at their offsets, each once
+reading   any range of a log, what is missing of it, and from when it is
+quota     what goes first when there is too much
+frames    compressed pieces that say which bytes they hold
+journal   the newest bytes, not compressed yet
+layout    the folders, the locks and the notes beside the bytes
+"""
+
+from orchestrator.mirror.keeper import Keeper, News
+from orchestrator.mirror.layout import Removed, RunKey
+from orchestrator.mirror.quota import Limits, Removal, remove, size_of
+from orchestrator.mirror.reading import AttemptLog, Hole, Piece, RunMirror
+
+__all__ = [
+    "AttemptLog",
+    "Hole",
+    "Keeper",
+    "Limits",
+    "News",
+    "Piece",
+    "Removal",
+    "Removed",
+    "RunKey",
+    "RunMirror",
+    "remove",
+    "size_of",
+]

@@ -1,0 +1,348 @@
+"""The thread that writes a watch's mirror. Whatever becomes of it, the watch goes on: it never waits for it.
+
+What comes is gathered for a moment and written together. While it cannot be written (a full disk, another
+watch with the lock) the newest bytes wait, as far as there is room; what is left out is a hole, and told.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from orchestrator.contained import contained
+from orchestrator.mirror import layout, quota
+from orchestrator.mirror.quota import Limits
+from orchestrator.mirror.writing import AttemptWriter
+from orchestrator.sizes import size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+    from pathlib import Path
+    from typing import Any
+
+    from orchestrator.clock import Clock
+    from orchestrator.mirror.layout import RunKey
+    from orchestrator.mirror.quota import Removal
+
+logger = logging.getLogger(__name__)
+
+WRITE_EVERY_S = 2.0
+RETRY_EVERY_S = 5.0
+SWEEP_EVERY_S = 10.0
+CLOSE_S = 5.0
+MAX_WAITING = 64 << 20  # bytes of all logs together
+SOON = 8 << 20  # so many are not waited with
+KEPT_WAITING = 256 << 10  # of a run that cannot be written now
+
+
+@dataclass(frozen=True)
+class News:
+    """What is to be told; `key` None: it is about the mirror as a whole."""
+
+    key: RunKey | None
+    attempt: int | None
+    text: str
+    is_bad: bool = False
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Came:
+    """Something of one attempt: bytes of its log, or what happened to it (`anew`, `ended`)."""
+
+    attempt: int
+    at: float
+    what: str = "log"
+    offset: int = 0
+    data: bytes = b""
+
+
+@dataclass
+class _Run:
+    key: RunKey
+    waiting: deque[_Came] = field(default_factory=deque)
+    lock: int | None = None
+    folder: Path | None = None
+    writers: dict[int, AttemptWriter] = field(default_factory=dict)
+    retry_at: float = 0.0
+    left_out: int = 0  # bytes
+    problem: str | None = None
+    is_told_of_other: bool = False
+
+
+class Keeper:
+    """One watch's mirror. `take`, `begin_anew`, `end` and `news` are called by the watch's own thread."""
+
+    def __init__(
+        self, root: Path, clock: Clock, keys: Iterable[RunKey], limits: Limits | None = None
+    ) -> None:
+        self.root = root
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._runs = {key.id: _Run(key) for key in keys}
+        self._gate = threading.Condition()
+        self._num_waiting = 0
+        self._is_closing = False
+        self._news: deque[News] = deque()
+        self._problem: str | None = None  # that was told
+        self._left_out = 0
+        self._swept_at: float | None = None
+        self._written = 0  # bytes since the last sweep
+        self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
+
+    # -- the watch's side
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def take(self, run: int, attempt: int, data: bytes, offset: int, now: datetime) -> None:
+        """Bytes of a log came; the run is the record's number of it."""
+        self._put(run, _Came(attempt, now.timestamp(), offset=offset, data=data))
+
+    def begin_anew(self, run: int, attempt: int, now: datetime) -> None:
+        """An attempt's log was emptied: what comes is another."""
+        self._put(run, _Came(attempt, now.timestamp(), "anew"))
+
+    def end(self, run: int, attempt: int, now: datetime) -> None:
+        """An attempt has ended, and all of its log has come."""
+        self._put(run, _Came(attempt, now.timestamp(), "ended"))
+
+    def news(self) -> list[News]:
+        """Return what is to be told, each once."""
+        found = []
+        while self._news:
+            found.append(self._news.popleft())
+        return found
+
+    def close(self, limit_s: float = CLOSE_S) -> None:
+        """Write what waits, and end; a disk that hangs is not waited for."""
+        with self._gate:
+            self._is_closing = True
+            self._gate.notify()
+        if self._thread.ident is None:
+            return
+        self._thread.join(limit_s)
+        if self._thread.is_alive():
+            text = f"the mirror of logs: its disk took nothing for {limit_s:g} s before the watch ended"
+            self._tell(None, None, text, is_bad=True)
+
+    def _put(self, run: int, came: _Came) -> None:
+        mine = self._runs[run]
+        with self._gate:
+            if self._num_waiting + len(came.data) > MAX_WAITING:
+                mine.left_out += len(came.data)
+                return
+            mine.waiting.append(came)
+            self._num_waiting += len(came.data)
+            if self._num_waiting >= SOON:
+                self._gate.notify()
+
+    # -- the thread's side
+
+    def _run(self) -> None:
+        while True:
+            with self._gate:
+                if not self._is_closing and self._num_waiting < SOON:
+                    self._gate.wait(WRITE_EVERY_S)
+                is_last = self._is_closing
+            with contained(self._failed):
+                self.turn()
+            if is_last:
+                break
+        self._leave()
+
+    def turn(self) -> None:
+        """Write what came, and keep to the quota."""
+        ticks = self._clock.monotonic()
+        for run in self._runs.values():
+            if run.waiting and (ticks >= run.retry_at or self._is_closing):
+                self._write(run, ticks)
+        self._tell_problems()
+        self._sweep(ticks)
+
+    def _write(self, run: _Run, ticks: float) -> None:
+        with self._gate:
+            came, run.waiting = run.waiting, deque()
+        size = sum(len(each.data) for each in came)
+        batch = _joined(came)
+        try:
+            try:
+                self._apply_all(run, batch)
+            except FileNotFoundError:  # somebody removed it, as `rm` and `prune` do: look again
+                self._forget(run)
+                self._apply_all(run, batch)
+            run.problem = None
+        except OSError as error:
+            run.problem = f"{error.strerror or error}: {run.folder or self.root}"
+            self._forget(run)
+        if batch:
+            run.retry_at = ticks + RETRY_EVERY_S
+        self._give_back(run, batch, size)
+
+    def _apply_all(self, run: _Run, batch: deque[_Came]) -> None:
+        if self._has_lock(run):
+            while batch:
+                self._apply(run, batch[0])
+                batch.popleft()
+
+    def _give_back(self, run: _Run, batch: deque[_Came], taken: int) -> None:
+        """What could not be written waits, as far as there is room; `taken`: bytes that waited before."""
+        excess = sum(len(each.data) for each in batch) - KEPT_WAITING
+        kept, num_kept, left_out = deque[_Came](), 0, 0
+        for each in batch:
+            cut = max(0, min(excess, len(each.data)))
+            excess, left_out = excess - cut, left_out + cut
+            if cut < len(each.data) or each.what != "log":
+                kept.append(replace(each, offset=each.offset + cut, data=each.data[cut:]) if cut else each)
+                num_kept += len(each.data) - cut
+        with self._gate:
+            run.waiting.extendleft(reversed(kept))
+            self._num_waiting += num_kept - taken
+            if run.problem is not None:  # else another watch keeps what is left out here
+                run.left_out += left_out
+
+    def _apply(self, run: _Run, came: _Came) -> None:
+        writer = self._writer(run, came.attempt)
+        before = writer.written
+        if came.what == "log":
+            if writer.add(came.offset, came.data, came.at):
+                self._tell(run.key, came.attempt, _EMPTIED)
+        elif came.what == "anew":
+            writer.begin_anew(came.at)
+            self._tell(run.key, came.attempt, _EMPTIED)
+        else:
+            writer.end(came.at)
+        self._written += writer.written - before
+
+    def _writer(self, run: _Run, attempt: int) -> AttemptWriter:
+        if attempt not in run.writers:
+            for number in [number for number in run.writers if number < attempt]:
+                run.writers[number].seal()  # of an attempt that is over everything came before this one's
+                del run.writers[number]
+            folder = run.folder or self.root
+            run.writers[attempt] = AttemptWriter(folder, attempt, segment_bytes=self._limits.segment_bytes)
+        return run.writers[attempt]
+
+    def _has_lock(self, run: _Run) -> bool:
+        if run.lock is not None and run.folder is not None:
+            if _is_there(run.folder / "lock", run.lock):
+                return True
+            self._forget(run)
+        run.folder = layout.make_folder(self.root, run.key)
+        run.lock = layout.take_lock(run.folder)
+        if run.lock is None and not run.is_told_of_other:
+            run.is_told_of_other = True
+            self._tell(run.key, None, "another watch keeps its log already; this one leaves that alone")
+        return run.lock is not None
+
+    def _forget(self, run: _Run) -> None:
+        run.writers.clear()
+        if run.lock is not None:
+            os.close(run.lock)
+            run.lock = None
+
+    def _sweep(self, ticks: float) -> None:
+        is_much = self._written >= min(1 << 20, self._limits.segment_bytes)
+        is_flood = self._written >= max(self._limits.run // 10, self._limits.segment_bytes)
+        is_time = self._swept_at is None or (is_much and ticks - self._swept_at >= SWEEP_EVERY_S)
+        if not (is_time or is_flood or (self._is_closing and is_much)) or not self.root.is_dir():
+            return
+        self._swept_at, self._written = ticks, 0
+        owned = {run.folder for run in self._runs.values() if run.lock is not None and run.folder is not None}
+        try:
+            with layout.locked(self.root) as is_ours:
+                now = self._clock.now()
+                removals = quota.sweep(self.root, self._limits, now, owned=owned) if is_ours else []
+        except OSError as error:
+            self._failed(error)
+            return
+        for removal in removals:
+            self._tell_removal(removal)
+
+    def _tell_removal(self, removal: Removal) -> None:
+        for run in self._runs.values():
+            if run.key.folder == removal.key.folder and removal.what == "the mirror":
+                run.writers.pop(removal.attempt, None)
+        detail = {"bytes": removal.size, "from": removal.start, "to": removal.stop, "by": removal.by}
+        self._tell(removal.key, removal.attempt, removal.text, is_bad=True, detail=detail)
+
+    def _tell_problems(self) -> None:
+        """Tell once that it cannot be written, and once that it can again."""
+        with self._gate:
+            self._left_out += sum(run.left_out for run in self._runs.values())
+            for run in self._runs.values():
+                run.left_out = 0
+        problem = next((run.problem for run in self._runs.values() if run.problem), None)
+        if problem is None and self._left_out and self._problem is None:
+            problem = f"it is slower than what comes ({self.root})"
+        elif problem is None and self._problem is not None and self._num_waiting < SOON:
+            text = f"the mirror of logs is written again; {size_text(self._left_out)} of them were left out"
+            self._tell(None, None, text, detail={"left_out_bytes": self._left_out})
+            self._problem, self._left_out = None, 0
+            return
+        if problem is not None and self._problem is None:
+            self._problem = problem
+            text = f"the mirror of logs cannot be written: {problem}; the watch goes on without"
+            self._tell(None, None, text, is_bad=True)
+
+    def _failed(self, error: Exception) -> None:
+        """A fault of ours is told once, and never ends the watch or what it writes next."""
+        logger.error("the mirror of logs: %r", error, exc_info=error)
+        if self._problem is None:
+            self._problem = repr(error)
+            text = f"the mirror of logs has a fault: {error!r}; the watch goes on"
+            self._tell(None, None, text, is_bad=True)
+
+    def _tell(
+        self,
+        key: RunKey | None,
+        attempt: int | None,
+        text: str,
+        *,
+        is_bad: bool = False,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._news.append(News(key, attempt, text, is_bad, detail or {}))
+
+    def _leave(self) -> None:
+        for run in self._runs.values():
+            self._forget(run)
+
+
+_EMPTIED = "somebody emptied its log; what was in it before is kept apart"
+
+
+def _joined(batch: deque[_Came]) -> deque[_Came]:
+    """Make one of pieces that follow each other; the time is that of the last."""
+    found: deque[_Came] = deque()
+    parts: list[_Came] = []
+    stop = 0
+    for came in batch:
+        is_log = bool(parts) and came.what == parts[0].what == "log"
+        follows = is_log and (came.attempt, came.offset) == (parts[0].attempt, stop)
+        if not follows:
+            found += _one(parts)
+            parts = []
+        parts.append(came)
+        stop = came.offset + len(came.data)
+    return found + _one(parts)
+
+
+def _one(parts: list[_Came]) -> deque[_Came]:
+    if len(parts) < 2:
+        return deque(parts)
+    return deque([replace(parts[0], at=parts[-1].at, data=b"".join(each.data for each in parts))])
+
+
+def _is_there(path: Path, fd: int) -> bool:
+    """Whether the lock that we hold is still the one that others see."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
