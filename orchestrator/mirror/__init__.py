@@ -11,7 +11,7 @@ layout    the folders, the locks and the notes beside the bytes
 
 from orchestrator.mirror.keeper import Keeper, News
 from orchestrator.mirror.layout import Removed, RunKey
-from orchestrator.mirror.quota import Limits, Removal, remove, size_of
+from orchestrator.mirror.quota import Limits, Removal, remove, remove_run, size_of
 from orchestrator.mirror.reading import AttemptLog, Hole, Piece, RunMirror
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "RunKey",
     "RunMirror",
     "remove",
+    "remove_run",
     "size_of",
 ]

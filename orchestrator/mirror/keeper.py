@@ -7,16 +7,15 @@ watch with the lock) the newest bytes wait, as far as there is room; what is lef
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.contained import contained
 from orchestrator.mirror import layout, quota
 from orchestrator.mirror.quota import Limits
-from orchestrator.mirror.writing import AttemptWriter
+from orchestrator.mirror.runwriter import Came, RunWriter, joined, newest, size_of
 from orchestrator.sizes import size_text
 
 if TYPE_CHECKING:
@@ -51,24 +50,10 @@ class News:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Came:
-    """Something of one attempt: bytes of its log, or what happened to it (`anew`, `ended`)."""
-
-    attempt: int
-    at: float
-    what: str = "log"
-    offset: int = 0
-    data: bytes = b""
-
-
 @dataclass
 class _Run:
-    key: RunKey
-    waiting: deque[_Came] = field(default_factory=deque)
-    lock: int | None = None
-    folder: Path | None = None
-    writers: dict[int, AttemptWriter] = field(default_factory=dict)
+    writer: RunWriter
+    waiting: deque[Came] = field(default_factory=deque)
     retry_at: float = 0.0
     left_out: int = 0  # bytes
     problem: str | None = None
@@ -84,7 +69,8 @@ class Keeper:
         self.root = root
         self._clock = clock
         self._limits = limits or Limits()
-        self._runs = {key.id: _Run(key) for key in keys}
+        segment_bytes = self._limits.segment_bytes
+        self._runs = {key.id: _Run(RunWriter(root, key, segment_bytes)) for key in keys}
         self._gate = threading.Condition()
         self._num_waiting = 0
         self._is_closing = False
@@ -103,15 +89,15 @@ class Keeper:
 
     def take(self, run: int, attempt: int, data: bytes, offset: int, now: datetime) -> None:
         """Bytes of a log came; the run is the record's number of it."""
-        self._put(run, _Came(attempt, now.timestamp(), offset=offset, data=data))
+        self._put(run, Came(attempt, now.timestamp(), offset=offset, data=data))
 
     def begin_anew(self, run: int, attempt: int, now: datetime) -> None:
         """An attempt's log was emptied: what comes is another."""
-        self._put(run, _Came(attempt, now.timestamp(), "anew"))
+        self._put(run, Came(attempt, now.timestamp(), "anew"))
 
     def end(self, run: int, attempt: int, now: datetime) -> None:
         """An attempt has ended, and all of its log has come."""
-        self._put(run, _Came(attempt, now.timestamp(), "ended"))
+        self._put(run, Came(attempt, now.timestamp(), "ended"))
 
     def news(self) -> list[News]:
         """Return what is to be told, each once."""
@@ -132,7 +118,7 @@ class Keeper:
             text = f"the mirror of logs: its disk took nothing for {limit_s:g} s before the watch ended"
             self._tell(None, None, text, is_bad=True)
 
-    def _put(self, run: int, came: _Came) -> None:
+    def _put(self, run: int, came: Came) -> None:
         mine = self._runs[run]
         with self._gate:
             if self._num_waiting + len(came.data) > MAX_WAITING:
@@ -169,83 +155,40 @@ class Keeper:
     def _write(self, run: _Run, ticks: float) -> None:
         with self._gate:
             came, run.waiting = run.waiting, deque()
-        size = sum(len(each.data) for each in came)
-        batch = _joined(came)
+        batch = joined(came)
         try:
             try:
-                self._apply_all(run, batch)
+                self._apply(run, batch)
             except FileNotFoundError:  # somebody removed it, as `rm` and `prune` do: look again
-                self._forget(run)
-                self._apply_all(run, batch)
+                run.writer.forget()
+                self._apply(run, batch)
             run.problem = None
         except OSError as error:
-            run.problem = f"{error.strerror or error}: {run.folder or self.root}"
-            self._forget(run)
+            run.problem = f"{error.strerror or error}: {run.writer.folder}"
+            run.writer.forget()
+        # What could not be written waits, as far as there is room.
+        kept = newest(batch, KEPT_WAITING)
         if batch:
             run.retry_at = ticks + RETRY_EVERY_S
-        self._give_back(run, batch, size)
-
-    def _apply_all(self, run: _Run, batch: deque[_Came]) -> None:
-        if self._has_lock(run):
-            while batch:
-                self._apply(run, batch[0])
-                batch.popleft()
-
-    def _give_back(self, run: _Run, batch: deque[_Came], taken: int) -> None:
-        """What could not be written waits, as far as there is room; `taken`: bytes that waited before."""
-        excess = sum(len(each.data) for each in batch) - KEPT_WAITING
-        kept, num_kept, left_out = deque[_Came](), 0, 0
-        for each in batch:
-            cut = max(0, min(excess, len(each.data)))
-            excess, left_out = excess - cut, left_out + cut
-            if cut < len(each.data) or each.what != "log":
-                kept.append(replace(each, offset=each.offset + cut, data=each.data[cut:]) if cut else each)
-                num_kept += len(each.data) - cut
         with self._gate:
             run.waiting.extendleft(reversed(kept))
-            self._num_waiting += num_kept - taken
+            self._num_waiting += size_of(kept) - size_of(came)
             if run.problem is not None:  # else another watch keeps what is left out here
-                run.left_out += left_out
+                run.left_out += size_of(batch) - size_of(kept)
 
-    def _apply(self, run: _Run, came: _Came) -> None:
-        writer = self._writer(run, came.attempt)
-        before = writer.written
-        if came.what == "log":
-            if writer.add(came.offset, came.data, came.at):
-                self._tell(run.key, came.attempt, _EMPTIED)
-        elif came.what == "anew":
-            writer.begin_anew(came.at)
-            self._tell(run.key, came.attempt, _EMPTIED)
-        else:
-            writer.end(came.at)
-        self._written += writer.written - before
-
-    def _writer(self, run: _Run, attempt: int) -> AttemptWriter:
-        if attempt not in run.writers:
-            for number in [number for number in run.writers if number < attempt]:
-                run.writers[number].seal()  # of an attempt that is over everything came before this one's
-                del run.writers[number]
-            folder = run.folder or self.root
-            run.writers[attempt] = AttemptWriter(folder, attempt, segment_bytes=self._limits.segment_bytes)
-        return run.writers[attempt]
-
-    def _has_lock(self, run: _Run) -> bool:
-        if run.lock is not None and run.folder is not None:
-            if _is_there(run.folder / "lock", run.lock):
-                return True
-            self._forget(run)
-        run.folder = layout.make_folder(self.root, run.key)
-        run.lock = layout.take_lock(run.folder)
-        if run.lock is None and not run.is_told_of_other:
-            run.is_told_of_other = True
-            self._tell(run.key, None, "another watch keeps its log already; this one leaves that alone")
-        return run.lock is not None
-
-    def _forget(self, run: _Run) -> None:
-        run.writers.clear()
-        if run.lock is not None:
-            os.close(run.lock)
-            run.lock = None
+    def _apply(self, run: _Run, batch: deque[Came]) -> None:
+        """Write what is ours to write, and take it from the batch."""
+        if not run.writer.take_lock():
+            if not run.is_told_of_other:
+                run.is_told_of_other = True
+                self._tell(run.writer.key, None, _ANOTHER)
+            return
+        before = run.writer.written
+        while batch:
+            if run.writer.apply(batch[0]):
+                self._tell(run.writer.key, batch[0].attempt, _EMPTIED)
+            batch.popleft()
+        self._written += run.writer.written - before
 
     def _sweep(self, ticks: float) -> None:
         is_much = self._written >= min(1 << 20, self._limits.segment_bytes)
@@ -254,7 +197,7 @@ class Keeper:
         if not (is_time or is_flood or (self._is_closing and is_much)) or not self.root.is_dir():
             return
         self._swept_at, self._written = ticks, 0
-        owned = {run.folder for run in self._runs.values() if run.lock is not None and run.folder is not None}
+        owned = {run.writer.folder for run in self._runs.values() if run.writer.is_owner}
         try:
             with layout.locked(self.root) as is_ours:
                 now = self._clock.now()
@@ -267,8 +210,8 @@ class Keeper:
 
     def _tell_removal(self, removal: Removal) -> None:
         for run in self._runs.values():
-            if run.key.folder == removal.key.folder and removal.what == "the mirror":
-                run.writers.pop(removal.attempt, None)
+            if run.writer.key.folder == removal.key.folder and removal.what == "the mirror":
+                run.writer.forget(removal.attempt)
         detail = {"bytes": removal.size, "from": removal.start, "to": removal.stop, "by": removal.by}
         self._tell(removal.key, removal.attempt, removal.text, is_bad=True, detail=detail)
 
@@ -312,37 +255,8 @@ class Keeper:
 
     def _leave(self) -> None:
         for run in self._runs.values():
-            self._forget(run)
+            run.writer.forget()
 
 
+_ANOTHER = "another watch keeps its log already; this one leaves that alone"
 _EMPTIED = "somebody emptied its log; what was in it before is kept apart"
-
-
-def _joined(batch: deque[_Came]) -> deque[_Came]:
-    """Make one of pieces that follow each other; the time is that of the last."""
-    found: deque[_Came] = deque()
-    parts: list[_Came] = []
-    stop = 0
-    for came in batch:
-        is_log = bool(parts) and came.what == parts[0].what == "log"
-        follows = is_log and (came.attempt, came.offset) == (parts[0].attempt, stop)
-        if not follows:
-            found += _one(parts)
-            parts = []
-        parts.append(came)
-        stop = came.offset + len(came.data)
-    return found + _one(parts)
-
-
-def _one(parts: list[_Came]) -> deque[_Came]:
-    if len(parts) < 2:
-        return deque(parts)
-    return deque([replace(parts[0], at=parts[-1].at, data=b"".join(each.data for each in parts))])
-
-
-def _is_there(path: Path, fd: int) -> bool:
-    """Whether the lock that we hold is still the one that others see."""
-    try:
-        return os.path.samestat(path.stat(), os.fstat(fd))
-    except FileNotFoundError:
-        return False

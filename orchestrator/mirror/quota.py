@@ -6,6 +6,7 @@ segment and its journal always stay.
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -69,9 +70,23 @@ class _Held:
     files: list[Path] = field(default_factory=list)
 
 
-def size_of(folder: Path) -> int:
-    """Return the bytes of all files in a folder."""
-    return sum(_stat(path)[0] for path in _files(folder))
+def size_of(folder: Path, attempts: Collection[int] | None = None) -> int:
+    """Return the bytes of all files in a run's folder, or of the bytes kept of these attempts."""
+    if attempts is None:
+        return sum(_stat(path)[0] for path in _files(folder))
+    return sum(each.size for each in _held(folder) if each.attempt in attempts)
+
+
+def remove_run(folder: Path) -> int:
+    """Remove all that is kept of a run; return its bytes.
+
+    Raises:
+        OSError: It cannot be removed.
+    """
+    size = size_of(folder)
+    if folder.is_dir():
+        shutil.rmtree(folder)
+    return size
 
 
 def sweep(root: Path, limits: Limits, now: datetime, *, owned: Collection[Path]) -> list[Removal]:

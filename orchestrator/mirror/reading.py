@@ -6,6 +6,7 @@ Reads while a watch writes. The journal is read before the frames: what left it 
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -70,14 +71,12 @@ class AttemptLog:
         self.notes = layout.notes(self._folder, self.attempt)
         self._tail = self._read_tail() if not self._emptied else None
         scans: dict[Path, _Scanned] = {}
-        for segment in layout.segments(self._folder, self.attempt):
-            if segment.emptied == self._emptied:
-                before = self._scans.get(segment.path) or _Scanned([], 0)
-                try:
+        with suppress(OSError):  # it was removed at this moment, or may not be read
+            for segment in layout.segments(self._folder, self.attempt):
+                if segment.emptied == self._emptied:
+                    before = self._scans.get(segment.path) or _Scanned([], 0)
                     fresh, end = segments.scan(segment.path, before.end)
-                except OSError:  # it was removed at this moment, or may not be read
-                    continue
-                scans[segment.path] = _Scanned(before.found + fresh, end)
+                    scans[segment.path] = _Scanned(before.found + fresh, end)
         self._scans = scans
         placed = (each for scan in scans.values() for each in scan.found)
         self._placed = sorted(placed, key=lambda each: each.frame.offset)

@@ -86,15 +86,15 @@ class AttemptWriter:
             layout.note(self._folder, self.attempt, lambda notes: replace(notes, ended_at=told))
             self._has_ended = True
 
-    def begin_anew(self, at: float) -> None:
-        """Somebody emptied the log: what was in it is kept apart, and what comes is another.
+    def begin_anew(self, at: float) -> bool:
+        """Somebody emptied the log: what comes is another. What was in it is kept apart, if anything was.
 
         Raises:
             OSError: It cannot be written.
         """
         self.seal()
         if self._spans.stop == 0:
-            return
+            return False
         length, number = self._spans.stop, len(layout.notes(self._folder, self.attempt).emptied) + 1
         emptied = Emptied(number=number, length=length, at=timestamp(_instant(at)))
         for each in layout.segments(self._folder, self.attempt):
@@ -107,6 +107,7 @@ class AttemptWriter:
             lambda notes: replace(notes, emptied=(*notes.emptied, emptied), removed=(), ended_at=None),
         )
         self._spans, self._segment, self._has_ended = Spans(), (1, 0), False
+        return True
 
     # -- what is there already
 

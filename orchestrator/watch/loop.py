@@ -18,6 +18,7 @@ from orchestrator.watch.acting import ActEnded, Acts
 from orchestrator.watch.dispatch import Dispatch
 from orchestrator.watch.farcalls import ActSite
 from orchestrator.watch.faults import Faults
+from orchestrator.watch.mirroring import tell_mirror
 from orchestrator.watch.runwatch import RunWatch
 from orchestrator.watch.samplebuffer import SampleBuffer
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orchestrator.clock import Clock
+    from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import ActionRow, Record, RunRow
     from orchestrator.watch.events import Sink
@@ -58,7 +60,14 @@ class Watcher:
     """Watches runs until each has ended, or until stopped."""
 
     def __init__(
-        self, watched: Sequence[Watched], record: Record, sink: Sink, clock: Clock, *, acting: bool = True
+        self,
+        watched: Sequence[Watched],
+        record: Record,
+        sink: Sink,
+        clock: Clock,
+        *,
+        acting: bool = True,
+        mirror: Keeper | None = None,
     ) -> None:
         self._record = record
         self._sink = sink
@@ -67,7 +76,11 @@ class Watcher:
         self._ended_acts: Queue[ActEnded] = Queue()
         self._sites = {w.site.target_key: w.site for w in watched}
         self._samples = SampleBuffer(record)
-        self.runs = [RunWatch(w.row, w.playbook, record, sink, self._samples, acting=acting) for w in watched]
+        self._mirror = mirror
+        self.runs = [
+            RunWatch(w.row, w.playbook, record, sink, self._samples, acting=acting, mirror=mirror)
+            for w in watched
+        ]
         self._faults = Faults(clock)
         self._dispatch = Dispatch(self._faults)
         for each, run in zip(watched, self.runs, strict=True):
@@ -92,6 +105,8 @@ class Watcher:
         """
         with _signals_interrupt():
             self.adopt_intents()
+            if self._mirror is not None:
+                self._mirror.start()
             for thread in (*self._streams, *self._kernels):
                 thread.start()
             try:
@@ -116,6 +131,7 @@ class Watcher:
         for run in self.runs:
             self._turn_run(run)
         self._samples.flush(self._clock.monotonic())
+        self._tell_mirror()
 
     def close(self) -> None:
         """Stop the streams. An act under way gets a moment; its intent is recorded, whatever comes of it."""
@@ -126,6 +142,13 @@ class Watcher:
         for site in self._sites.values():
             site.close()
         self.acts.join(_CLOSE_S)
+        if self._mirror is not None:
+            self._mirror.close()
+            self._tell_mirror()
+
+    def _tell_mirror(self) -> None:
+        if self._mirror is not None:
+            tell_mirror(self._mirror, self._sink, self._clock)
 
     def _take_in(self) -> None:
         begin = self._clock.monotonic()
