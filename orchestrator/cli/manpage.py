@@ -128,7 +128,7 @@ _VARIABLES = {
     "DFLASHCTL_DEADMAN_URL": "Asked after each pass that saw every run, in the place of notify.yaml's.",
     "DFLASHCTL_MIRROR_QUOTA": "Room for the copies of all runs' logs, in the place of mirror.yaml's quota.",
     "DFLASHCTL_MIRROR_RUN_QUOTA": "Room for those of one run, in the place of its run_quota.",
-    "XDG_CONFIG_HOME": "Where notify.yaml, mirror.yaml and the user's inventory are looked for; default ~/.config.",
+    "XDG_CONFIG_HOME": "Where notify.yaml, mirror.yaml and the user's inventory are; default ~/.config.",
     "XDG_STATE_HOME": "Where the record lies; default ~/.local/state.",
     "NO_COLOR": "If it is set and not empty: no colour.",
     "FORCE_COLOR": "If it is set and not empty: colour into a pipe too.",

@@ -9,10 +9,9 @@ from orchestrator.cli.context import SETTINGS
 from orchestrator.errors import OrchestratorError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
-    from orchestrator.mirror import Keeper, RunKey, RunMirror
+    from orchestrator.mirror import Keeper, RunMirror
     from orchestrator.record import Record, RunRow
 
 
@@ -62,15 +61,8 @@ def copies_of(record: Record, row: RunRow, *, keep: int | None = None) -> Copies
     return Copies(mirror.folder, None if keep is None else tuple(mirror.attempts[:-keep]))
 
 
-def key_of(row: RunRow) -> RunKey:
-    """Return by what the mirror knows a run."""
-    from orchestrator.mirror import RunKey
-
-    return RunKey(id=row.id, name=row.name, target=row.target_key, created_at=row.created_at)
-
-
-def keeper(record: Record, rows: Sequence[RunRow], *, wanted: bool) -> Keeper | None:
-    """Return what a watch of these runs keeps their logs with; None if no copy is wanted.
+def keeper(record: Record, *, wanted: bool) -> Keeper | None:
+    """Return what a watch keeps its runs' logs with; None if no copy is wanted.
 
     Raises:
         ConfigError: The settings are wrong.
@@ -82,12 +74,12 @@ def keeper(record: Record, rows: Sequence[RunRow], *, wanted: bool) -> Keeper | 
     settings = load()
     if not (wanted and settings.enabled):
         return None
-    return Keeper(mirror_path(record.path), SETTINGS.clock, map(key_of, rows), settings.limits)
+    return Keeper(mirror_path(record.path), SETTINGS.clock, settings.limits)
 
 
 def mirror_of(record: Record, row: RunRow) -> RunMirror:
     """Return what is kept of a run's logs; there may be nothing."""
-    from orchestrator.mirror import RunMirror
+    from orchestrator.mirror import RunKey, RunMirror
     from orchestrator.places import mirror_path
 
-    return RunMirror(mirror_path(record.path), key_of(row))
+    return RunMirror(mirror_path(record.path), RunKey.of(row))

@@ -62,7 +62,7 @@ def watch_rows(
     from orchestrator.view.plain import JsonSink, PlainSink
     from orchestrator.watch import Watched
 
-    mirror = keeper(record, rows, wanted=mirroring)
+    mirror = keeper(record, wanted=mirroring)
     # Runs at one target share its connection and its stream.
     sites: dict[str, Site] = {}
     books: dict[Path | str | None, Playbook] = {}

@@ -19,7 +19,7 @@ from orchestrator.mirror.runwriter import Came, RunWriter, joined, newest, size_
 from orchestrator.sizes import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
     from typing import Any
@@ -63,14 +63,12 @@ class _Run:
 class Keeper:
     """One watch's mirror. `take`, `begin_anew`, `end` and `news` are called by the watch's own thread."""
 
-    def __init__(
-        self, root: Path, clock: Clock, keys: Iterable[RunKey], limits: Limits | None = None
-    ) -> None:
+    def __init__(self, root: Path, clock: Clock, limits: Limits | None = None) -> None:
         self.root = root
         self._clock = clock
         self._limits = limits or Limits()
-        segment_bytes = self._limits.segment_bytes
-        self._runs = {key.id: _Run(RunWriter(root, key, segment_bytes)) for key in keys}
+        self._runs: dict[int, _Run] = {}  # by the record's number
+        self._leaving: list[_Run] = []
         self._gate = threading.Condition()
         self._num_waiting = 0
         self._is_closing = False
@@ -86,6 +84,17 @@ class Keeper:
     def start(self) -> None:
         """Begin to write."""
         self._thread.start()
+
+    def add(self, key: RunKey) -> None:
+        """Keep this run's logs too."""
+        with self._gate:
+            self._runs[key.id] = _Run(RunWriter(self.root, key, self._limits.segment_bytes))
+
+    def remove(self, run: int) -> None:
+        """Its logs are not kept any more; what waits is still written, then another watch may."""
+        with self._gate:
+            if run in self._runs:
+                self._leaving.append(self._runs.pop(run))
 
     def take(self, run: int, attempt: int, data: bytes, offset: int, now: datetime) -> None:
         """Bytes of a log came; the run is the record's number of it."""
@@ -119,8 +128,10 @@ class Keeper:
             self._tell(None, None, text, is_bad=True)
 
     def _put(self, run: int, came: Came) -> None:
-        mine = self._runs[run]
         with self._gate:
+            mine = self._runs.get(run)
+            if mine is None:
+                return
             if self._num_waiting + len(came.data) > MAX_WAITING:
                 mine.left_out += len(came.data)
                 return
@@ -141,16 +152,22 @@ class Keeper:
                 self.turn()
             if is_last:
                 break
-        self._leave()
+        for run in list(self._runs.values()):
+            self._leave(run)
 
     def turn(self) -> None:
         """Write what came, and keep to the quota."""
         ticks = self._clock.monotonic()
-        for run in self._runs.values():
-            if run.waiting and (ticks >= run.retry_at or self._is_closing):
+        with self._gate:
+            leaving, self._leaving = self._leaving, []
+            runs = [*leaving, *self._runs.values()]
+        for run in runs:
+            if run.waiting and (ticks >= run.retry_at or self._is_closing or run in leaving):
                 self._write(run, ticks)
-        self._tell_problems()
-        self._sweep(ticks)
+        for run in leaving:
+            self._leave(run)
+        self._tell_problems(runs)
+        self._sweep(ticks, runs)
 
     def _write(self, run: _Run, ticks: float) -> None:
         with self._gate:
@@ -190,14 +207,14 @@ class Keeper:
             batch.popleft()
         self._written += run.writer.written - before
 
-    def _sweep(self, ticks: float) -> None:
+    def _sweep(self, ticks: float, runs: list[_Run]) -> None:
         is_much = self._written >= min(1 << 20, self._limits.segment_bytes)
         is_flood = self._written >= max(self._limits.run // 10, self._limits.segment_bytes)
         is_time = self._swept_at is None or (is_much and ticks - self._swept_at >= SWEEP_EVERY_S)
         if not (is_time or is_flood or (self._is_closing and is_much)) or not self.root.is_dir():
             return
         self._swept_at, self._written = ticks, 0
-        owned = {run.writer.folder for run in self._runs.values() if run.writer.is_owner}
+        owned = {run.writer.folder for run in runs if run.writer.is_owner}
         try:
             with layout.locked(self.root) as is_ours:
                 now = self._clock.now()
@@ -206,22 +223,22 @@ class Keeper:
             self._failed(error)
             return
         for removal in removals:
-            self._tell_removal(removal)
+            self._tell_removal(removal, runs)
 
-    def _tell_removal(self, removal: Removal) -> None:
-        for run in self._runs.values():
+    def _tell_removal(self, removal: Removal, runs: list[_Run]) -> None:
+        for run in runs:
             if run.writer.key.folder == removal.key.folder and removal.what == "the mirror":
                 run.writer.forget(removal.attempt)
         detail = {"bytes": removal.size, "from": removal.start, "to": removal.stop, "by": removal.by}
         self._tell(removal.key, removal.attempt, removal.text, is_bad=True, detail=detail)
 
-    def _tell_problems(self) -> None:
+    def _tell_problems(self, runs: list[_Run]) -> None:
         """Tell once that it cannot be written, and once that it can again."""
         with self._gate:
-            self._left_out += sum(run.left_out for run in self._runs.values())
-            for run in self._runs.values():
+            self._left_out += sum(run.left_out for run in runs)
+            for run in runs:
                 run.left_out = 0
-        problem = next((run.problem for run in self._runs.values() if run.problem), None)
+        problem = next((run.problem for run in runs if run.problem), None)
         if problem is None and self._left_out and self._problem is None:
             problem = f"it is slower than what comes ({self.root})"
         elif problem is None and self._problem is not None and self._num_waiting < SOON:
@@ -253,9 +270,11 @@ class Keeper:
     ) -> None:
         self._news.append(News(key, attempt, text, is_bad, detail or {}))
 
-    def _leave(self) -> None:
-        for run in self._runs.values():
-            run.writer.forget()
+    def _leave(self, run: _Run) -> None:
+        with self._gate:
+            self._num_waiting -= size_of(run.waiting)
+            run.waiting.clear()
+        run.writer.forget()
 
 
 _ANOTHER = "another watch keeps its log already; this one leaves that alone"

@@ -17,7 +17,7 @@ import re
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.clock import timestamp
 
@@ -31,6 +31,19 @@ _SEGMENT = re.compile(r"attempt-(\d{1,9})\.(?:emptied-(\d{1,9})\.)?(\d{1,9})\.gz
 _ATTEMPT = re.compile(r"attempt-(\d{1,9})\..*")
 
 
+class Row(Protocol):
+    """What the record has of a run."""
+
+    @property
+    def id(self) -> int: ...  # noqa: D102
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def target_key(self) -> str: ...  # noqa: D102
+    @property
+    def created_at(self) -> datetime: ...  # noqa: D102
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunKey:
     """Which run: `id` is the record's, which another record may have too."""
@@ -39,6 +52,11 @@ class RunKey:
     name: str
     target: str
     created_at: datetime
+
+    @classmethod
+    def of(cls, row: Row) -> RunKey:
+        """Return the key of a run on record."""
+        return cls(id=row.id, name=row.name, target=row.target_key, created_at=row.created_at)
 
     @property
     def folder(self) -> str:

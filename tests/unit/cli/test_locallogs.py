@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         row = record.save_run("b32", AWAY, "pve/200", {}, NOW)
         for n in (1, 2, 3):
             record.save_attempt(row.id, n)
-    key = RunKey(id=row.id, name=row.name, target=row.target_key, created_at=row.created_at)
+    key = RunKey.of(row)
     return layout.make_folder(mirror_path(path), key)
 
 
@@ -134,6 +134,7 @@ def test_a_host_that_cannot_be_reached_is_told_with_the_copy_that_there_is(folde
 def test_following_shows_what_a_watch_writes_and_says_when_none_does(folder, logs, monkeypatch):
     writer = keep(folder, 3, b"one\n")
     lock = layout.take_lock(folder)
+    assert lock is not None
     steps = iter(
         [
             lambda: writer.add(4, b"two\n", time.time()),

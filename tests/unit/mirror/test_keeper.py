@@ -30,7 +30,9 @@ class Here:
     def __init__(self, root: Path, *keys: RunKey, **limits: int) -> None:
         self.clock = FakeClock()
         self.keys = keys or (KEY,)
-        self.keeper = Keeper(root, self.clock, self.keys, Limits(**limits))
+        self.keeper = Keeper(root, self.clock, Limits(**limits))
+        for key in self.keys:
+            self.keeper.add(key)
         self.root = root
         self.sent: dict[tuple[int, int], int] = {}
 
@@ -60,7 +62,9 @@ class Here:
         return sum(path.stat().st_size for path in self.root.rglob("attempt-*") if path.suffix != ".json")
 
     def close(self) -> None:
-        self.keeper._leave()
+        for key in self.keys:
+            self.keeper.remove(key.id)
+        self.keeper.turn()
 
 
 def age(here: Here, attempt: int, hours: float, key: RunKey | None = None) -> None:
@@ -102,6 +106,7 @@ def test_the_oldest_ended_attempts_go_first_and_leave_a_word(tmp_path):
     assert told == ["b32: the mirror of attempt 1 was removed by the quota of 976.6 KiB a run (293.1 KiB)"]
     gone = here.mirror().attempt(1)
     (hole,) = gone.holes
+    assert hole.removed is not None
     assert (gone.known_bytes, hole.length, hole.removed.by) == (0, 300_000, "the quota of 976.6 KiB a run")
     assert hole.removed.size >= 300_000
     assert [whole(here.mirror().attempt(n)) == NOISE[:300_000] for n in (2, 3, 4)] == [True] * 3
@@ -302,3 +307,18 @@ def test_another_record_with_the_same_number_is_another_run(tmp_path):
     here.live(b"one\n", 1)
     assert RunMirror(tmp_path / "logs", later).attempts == []
     assert layout.run_key(here.mirror().folder) == KEY
+
+
+def test_a_run_that_is_watched_no_more_is_written_to_its_end_and_let_go(tmp_path):
+    here = Here(tmp_path / "logs", KEY, OTHER)
+    here.send(b"one\n")
+    here.send(b"two\n", key=OTHER)
+    here.keeper.remove(KEY.id)
+    here.send(b"late\n")
+    here.turn()
+    assert whole(here.mirror().attempt(1)) == b"one\n"
+    assert [here.mirror(key).is_watched for key in here.keys] == [False, True]
+    here.keeper.add(KEY)
+    here.send(b"back\n")
+    assert here.turn() == []
+    assert [piece.data for piece in here.mirror().attempt(1).read(0, 99)] == [b"one\n", b"back\n"]

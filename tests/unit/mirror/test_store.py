@@ -9,16 +9,20 @@ import stat
 import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.mirror import AttemptLog, Hole, frames, journal, layout
+from orchestrator.mirror import AttemptLog, Hole, frames, journal, layout, segments
 from orchestrator.mirror.frames import FRAME_BYTES, Mark
 from orchestrator.mirror.layout import RunKey
 from orchestrator.mirror.spans import Spans
 from orchestrator.mirror.writing import AttemptWriter
+
+if TYPE_CHECKING:
+    from orchestrator.mirror.segments import Placed
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=timezone.utc)
 AT = NOW.timestamp()
@@ -182,7 +186,9 @@ def test_others_may_read_none_of_it(folder):
         writer = AttemptWriter(folder, 1, segment_bytes=1000)
         writer.add(0, text(2 * FRAME_BYTES + 10), AT)
         layout.note(folder, 1, lambda notes: layout.Notes(ended_at="x"))
-        os.close(layout.take_lock(folder))
+        lock = layout.take_lock(folder)
+        assert lock is not None
+        os.close(lock)
     finally:
         os.umask(before)
     assert len(list(folder.iterdir())) == 6
@@ -203,11 +209,14 @@ def test_a_range_of_a_big_log_is_read_without_reading_the_log(folder, monkeypatc
             file.write(member)
     log = AttemptLog(folder, 1)
     assert (log.size, log.holes) == (count * FRAME_BYTES, [])
-    loads = []
-    from orchestrator.mirror import segments
-
+    loads: list[Placed] = []
     load = segments.load
-    monkeypatch.setattr(segments, "load", lambda placed: loads.append(placed) or load(placed))
+
+    def counted(placed: Placed) -> bytes | None:
+        loads.append(placed)
+        return load(placed)
+
+    monkeypatch.setattr(segments, "load", counted)
     middle = count // 2 * FRAME_BYTES
     pieces = list(log.read(middle - 100, 200))
     assert [(piece.offset, len(piece.data)) for piece in pieces] == [(middle - 100, 100), (middle, 100)]

@@ -22,12 +22,11 @@ class Mirrored(Bench):
 
     def __init__(self, record: Record, root: Path) -> None:
         self.root = root
-        super().__init__(record, mirrors=Mirrored.keep)
+        super().__init__(record, mirrors=self._keeps)
+        self.key = RunKey.of(self.rows[0])
 
-    def keep(self) -> Keeper:
-        (row,) = self.rows
-        self.key = RunKey(id=row.id, name=row.name, target=row.target_key, created_at=row.created_at)
-        self.keeper = Keeper(self.root, self.clock, [self.key])
+    def _keeps(self, bench: Bench) -> Keeper:
+        self.keeper = Keeper(self.root, bench.clock)
         return self.keeper
 
     def log(self, data: bytes, offset: int, attempt: int = 1, **more: object) -> None:
@@ -40,9 +39,6 @@ class Mirrored(Bench):
         self.turn()
         log = RunMirror(self.root, self.key).attempt(attempt, emptied=emptied)
         return b"".join(piece.data for piece in log.read(0, log.size))
-
-    def told(self) -> list[str]:
-        return [event.text for event in self.sink.events if event.kind == "mirror"]
 
 
 @pytest.fixture
@@ -59,7 +55,7 @@ def test_the_log_is_kept_byte_for_byte_and_its_end_is_known(mirrored):
     mirrored.die(code=0)
     mirrored.kept()
     assert RunMirror(mirrored.root, mirrored.key).attempt(1).notes.ended_at is not None
-    assert mirrored.told() == []
+    assert mirrored.told("mirror") == []
 
 
 def test_a_log_that_was_emptied_is_told_and_what_was_in_it_stays(mirrored):
@@ -68,7 +64,7 @@ def test_a_log_that_was_emptied_is_told_and_what_was_in_it_stays(mirrored):
     mirrored.kept()
     mirrored.log(b"after\n", 0, anew=True)
     assert (mirrored.kept(), mirrored.kept(emptied=1)) == (b"after\n", b"before\n")
-    assert mirrored.told() == ["somebody emptied its log; what was in it before is kept apart"]
+    assert mirrored.told("mirror") == ["somebody emptied its log; what was in it before is kept apart"]
 
 
 def test_what_cannot_be_kept_is_told_once_and_the_watch_goes_on(mirrored):
@@ -84,3 +80,14 @@ def test_what_cannot_be_kept_is_told_once_and_the_watch_goes_on(mirrored):
     mirrored.die()
     mirrored.turn()
     assert any(event.kind == "diagnosis" for event in mirrored.sink.events)
+
+
+def test_a_watch_that_leaves_a_run_lets_another_keep_its_log(mirrored):
+    mirrored.live()
+    mirrored.log(b"one\n", 0)
+    mirrored.kept()
+    mirror = RunMirror(mirrored.root, mirrored.key)
+    assert mirror.is_watched
+    mirrored.watcher.remove(mirrored.run)
+    mirrored.keeper.turn()
+    assert not mirror.is_watched
