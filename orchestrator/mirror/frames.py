@@ -24,6 +24,7 @@ _MAGIC = b"\x1f\x8b\x08\x04"
 # Our subfield: its name and length; version, offset, bytes of the log, bytes of the member, marks.
 _FIELD = struct.Struct("<2sHBQIIH")
 _NAME = b"DM"
+_GZIP = zlib.MAX_WBITS + 16
 _MARK = struct.Struct("<Id")
 _END = struct.Struct("<II")
 _HEAD = _MEMBER.size + _FIELD.size
@@ -80,8 +81,9 @@ def _joined(marks: list[Mark]) -> list[Mark]:
 def encode(offset: int, data: bytes, marks: Sequence[Mark]) -> bytes:
     """Return the frame of at most FRAME_BYTES."""
     kept = thinned(marks)
-    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, -zlib.MAX_WBITS)
-    body = packer.compress(data) + packer.flush() + _END.pack(zlib.crc32(data), len(data))
+    # zlib's own gzip head, which ours replaces, brings the checksum with it.
+    packer = zlib.compressobj(LEVEL, zlib.DEFLATED, _GZIP)
+    body = (packer.compress(data) + packer.flush())[_MEMBER.size - 2 :]
     told = b"".join(_MARK.pack(mark.offset - offset, mark.at) for mark in kept)
     length = _FIELD.size + len(told)
     size = _MEMBER.size + length + len(body)

@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING
 
 from orchestrator.contained import contained
 from orchestrator.mirror import layout, quota
+from orchestrator.mirror.news import Board
 from orchestrator.mirror.quota import Limits
 from orchestrator.mirror.runwriter import Came, RunWriter, joined, newest, size_of
-from orchestrator.sizes import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from datetime import datetime
     from pathlib import Path
-    from typing import Any
 
     from orchestrator.clock import Clock
     from orchestrator.mirror.layout import RunKey
-    from orchestrator.mirror.quota import Removal
+    from orchestrator.mirror.news import News
 
 logger = logging.getLogger(__name__)
 
@@ -37,17 +35,6 @@ CLOSE_S = 5.0
 MAX_WAITING = 64 << 20  # bytes of all logs together
 SOON = 8 << 20  # so many are not waited with
 KEPT_WAITING = 256 << 10  # of a run that cannot be written now
-
-
-@dataclass(frozen=True)
-class News:
-    """What is to be told; `key` None: it is about the mirror as a whole."""
-
-    key: RunKey | None
-    attempt: int | None
-    text: str
-    is_bad: bool = False
-    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -72,9 +59,7 @@ class Keeper:
         self._gate = threading.Condition()
         self._num_waiting = 0
         self._is_closing = False
-        self._news: deque[News] = deque()
-        self._problem: str | None = None  # that was told
-        self._left_out = 0
+        self._board = Board()
         self._swept_at: float | None = None
         self._written = 0  # bytes since the last sweep
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
@@ -110,10 +95,7 @@ class Keeper:
 
     def news(self) -> list[News]:
         """Return what is to be told, each once."""
-        found = []
-        while self._news:
-            found.append(self._news.popleft())
-        return found
+        return self._board.take()
 
     def close(self, limit_s: float = CLOSE_S) -> None:
         """Write what waits, and end; a disk that hangs is not waited for."""
@@ -124,19 +106,20 @@ class Keeper:
             return
         self._thread.join(limit_s)
         if self._thread.is_alive():
-            text = f"the mirror of logs: its disk took nothing for {limit_s:g} s before the watch ended"
-            self._tell(None, None, text, is_bad=True)
+            self._board.late(limit_s)
 
     def _put(self, run: int, came: Came) -> None:
         with self._gate:
             mine = self._runs.get(run)
             if mine is None:
                 return
-            if self._num_waiting + len(came.data) > MAX_WAITING:
-                mine.left_out += len(came.data)
-                return
-            mine.waiting.append(came)
             self._num_waiting += len(came.data)
+            mine.waiting.append(came)
+            while self._num_waiting > MAX_WAITING:  # of its own the oldest goes: the newest matters most
+                oldest = next(n for n, each in enumerate(mine.waiting) if each.data)
+                size = len(mine.waiting[oldest].data)
+                del mine.waiting[oldest]
+                self._num_waiting, mine.left_out = self._num_waiting - size, mine.left_out + size
             if self._num_waiting >= SOON:
                 self._gate.notify()
 
@@ -166,7 +149,12 @@ class Keeper:
                 self._write(run, ticks)
         for run in leaving:
             self._leave(run)
-        self._tell_problems(runs)
+        with self._gate:
+            left_out = sum(run.left_out for run in runs)
+            for run in runs:
+                run.left_out = 0
+        problem = next((run.problem for run in runs if run.problem), None)
+        self._board.state(problem, left_out, self.root, is_calm=self._num_waiting < SOON)
         self._sweep(ticks, runs)
 
     def _write(self, run: _Run, ticks: float) -> None:
@@ -198,12 +186,12 @@ class Keeper:
         if not run.writer.take_lock():
             if not run.is_told_of_other:
                 run.is_told_of_other = True
-                self._tell(run.writer.key, None, _ANOTHER)
+                self._board.of_run(run.writer.key, None, _ANOTHER)
             return
         before = run.writer.written
         while batch:
             if run.writer.apply(batch[0]):
-                self._tell(run.writer.key, batch[0].attempt, _EMPTIED)
+                self._board.of_run(run.writer.key, batch[0].attempt, _EMPTIED)
             batch.popleft()
         self._written += run.writer.written - before
 
@@ -223,52 +211,15 @@ class Keeper:
             self._failed(error)
             return
         for removal in removals:
-            self._tell_removal(removal, runs)
-
-    def _tell_removal(self, removal: Removal, runs: list[_Run]) -> None:
-        for run in runs:
-            if run.writer.key.folder == removal.key.folder and removal.what == "the mirror":
-                run.writer.forget(removal.attempt)
-        detail = {"bytes": removal.size, "from": removal.start, "to": removal.stop, "by": removal.by}
-        self._tell(removal.key, removal.attempt, removal.text, is_bad=True, detail=detail)
-
-    def _tell_problems(self, runs: list[_Run]) -> None:
-        """Tell once that it cannot be written, and once that it can again."""
-        with self._gate:
-            self._left_out += sum(run.left_out for run in runs)
+            self._board.removal(removal)
             for run in runs:
-                run.left_out = 0
-        problem = next((run.problem for run in runs if run.problem), None)
-        if problem is None and self._left_out and self._problem is None:
-            problem = f"it is slower than what comes ({self.root})"
-        elif problem is None and self._problem is not None and self._num_waiting < SOON:
-            text = f"the mirror of logs is written again; {size_text(self._left_out)} of them were left out"
-            self._tell(None, None, text, detail={"left_out_bytes": self._left_out})
-            self._problem, self._left_out = None, 0
-            return
-        if problem is not None and self._problem is None:
-            self._problem = problem
-            text = f"the mirror of logs cannot be written: {problem}; the watch goes on without"
-            self._tell(None, None, text, is_bad=True)
+                if run.writer.key == removal.key and removal.is_whole:
+                    run.writer.forget(removal.attempt)
 
     def _failed(self, error: Exception) -> None:
-        """A fault of ours is told once, and never ends the watch or what it writes next."""
+        """A fault of ours is told once, and never ends the watch or what is written next."""
         logger.error("the mirror of logs: %r", error, exc_info=error)
-        if self._problem is None:
-            self._problem = repr(error)
-            text = f"the mirror of logs has a fault: {error!r}; the watch goes on"
-            self._tell(None, None, text, is_bad=True)
-
-    def _tell(
-        self,
-        key: RunKey | None,
-        attempt: int | None,
-        text: str,
-        *,
-        is_bad: bool = False,
-        detail: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._news.append(News(key, attempt, text, is_bad, detail or {}))
+        self._board.fault(f"has a fault: {error!r}; the watch goes on", repr(error))
 
     def _leave(self, run: _Run) -> None:
         with self._gate:

@@ -11,22 +11,21 @@ MIRROR/ID-CREATED/attempt-3.emptied-1.0001.gz   what was in it before somebody e
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.clock import timestamp
+from orchestrator.mirror.notes import read_object, write_object
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 SEGMENT_BYTES = 4 << 20  # of a file; the living attempt's newest one is never removed
-SCHEMA = 1
 _SEGMENT = re.compile(r"attempt-(\d{1,9})\.(?:emptied-(\d{1,9})\.)?(\d{1,9})\.gz")
 _ATTEMPT = re.compile(r"attempt-(\d{1,9})\..*")
 
@@ -64,35 +63,6 @@ class RunKey:
         return f"{self.id}-{self.created_at.astimezone(timezone.utc):%Y%m%dT%H%M%S%f}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Removed:
-    """A part of a log that the mirror had: log bytes [start, stop), `size` bytes of files."""
-
-    start: int
-    stop: int
-    size: int
-    at: str
-    by: str  # the quota, prune
-
-
-@dataclass(frozen=True, kw_only=True)
-class Emptied:
-    """What was in a log before somebody emptied it, kept as generation `number`."""
-
-    number: int
-    length: int
-    at: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Notes:
-    """What is written down beside an attempt's bytes."""
-
-    ended_at: str | None = None
-    removed: tuple[Removed, ...] = ()
-    emptied: tuple[Emptied, ...] = ()
-
-
 @dataclass(frozen=True, order=True)
 class Segment:
     """A file of frames; `emptied` 0 is the log as it is now."""
@@ -104,7 +74,7 @@ class Segment:
 
 def run_key(folder: Path) -> RunKey | None:
     """Return which run a folder is of; None if it does not say."""
-    told = _read(folder / "run.json")
+    told = read_object(folder / "run.json")
     with suppress(KeyError, TypeError, ValueError):
         created = datetime.fromisoformat(told["created_at"].replace("Z", "+00:00"))
         name, target = str(told["run"]), str(told["target"])
@@ -119,7 +89,7 @@ def make_folder(root: Path, key: RunKey) -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not (folder / "run.json").exists():
         told = {"id": key.id, "run": key.name, "target": key.target, "created_at": timestamp(key.created_at)}
-        _write(folder / "run.json", told)
+        write_object(folder / "run.json", told)
     return folder
 
 
@@ -158,46 +128,6 @@ def segment_path(folder: Path, attempt: int, number: int, emptied: int = 0) -> P
 def tail_path(folder: Path, attempt: int) -> Path:
     """Return the name of the attempt's journal."""
     return folder / f"attempt-{attempt}.tail"
-
-
-def notes_path(folder: Path, attempt: int) -> Path:
-    """Return the name of the attempt's notes."""
-    return folder / f"attempt-{attempt}.json"
-
-
-def notes(folder: Path, attempt: int) -> Notes:
-    """Return the attempt's notes; empty ones if there are none."""
-    told = _read(notes_path(folder, attempt))
-    with suppress(KeyError, TypeError, ValueError):
-        return Notes(
-            ended_at=told.get("ended_at"),
-            removed=tuple(Removed(**each) for each in told.get("removed", ())),
-            emptied=tuple(Emptied(**each) for each in told.get("emptied", ())),
-        )
-    return Notes()
-
-
-def note(folder: Path, attempt: int, change: Callable[[Notes], Notes]) -> None:
-    """Change the attempt's notes.
-
-    Raises:
-        OSError: They cannot be written.
-    """
-    before = notes(folder, attempt)
-    after = change(before)
-    if after != before:
-        _write(notes_path(folder, attempt), asdict(after))
-
-
-def with_removed(before: Notes, removed: Removed) -> Notes:
-    """Return the notes with one removal more; it takes in those that it covers, or that it goes on from."""
-    kept = [each for each in before.removed if not removed.start <= each.start < each.stop <= removed.stop]
-    last = kept[-1] if kept else None
-    if last is not None and last.by == removed.by and last.stop == removed.start:
-        kept[-1] = replace(removed, start=last.start, size=last.size + removed.size)
-    else:
-        kept.append(removed)
-    return replace(before, removed=tuple(kept))
 
 
 @contextmanager
@@ -244,26 +174,3 @@ def is_watched(folder: Path) -> bool:
     finally:
         os.close(fd)
     return False
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the object in a file; empty if it is not there or damaged."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _write(path: Path, fields: dict[str, Any]) -> None:
-    """Write an object so that a reader sees all of it or the old one."""
-    temp = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        fd = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            json.dump({"schema": SCHEMA, **fields}, file)
-        temp.replace(path)
-    except OSError:
-        with suppress(OSError):
-            temp.unlink()
-        raise

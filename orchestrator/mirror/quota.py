@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import timestamp
-from orchestrator.mirror import layout, segments
-from orchestrator.mirror.layout import Removed, RunKey
+from orchestrator.mirror import layout, notes, segments
+from orchestrator.mirror.notes import Removed
 from orchestrator.mirror.reading import AttemptLog
 from orchestrator.sizes import size_text
 
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from orchestrator.mirror.layout import RunKey
+
 DEFAULT_TOTAL = 2 << 30
 DEFAULT_RUN = 500 << 20
+_WHOLE = "the mirror"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,11 @@ class Removal:
     size: int
     by: str
     what: str
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of the attempt is left."""
+        return self.what == _WHOLE
 
     @property
     def text(self) -> str:
@@ -163,11 +171,11 @@ def _remove(held: _Held, by: str, now: datetime) -> Removal:
     for path in held.files:
         path.unlink(missing_ok=True)
     held.size = 0
-    return Removal(held.key, held.attempt, 0, stop, size, by, "the mirror")
+    return Removal(held.key, held.attempt, 0, stop, size, by, _WHOLE)
 
 
 def _note(held: _Held, removed: Removed) -> None:
-    layout.note(held.folder, held.attempt, lambda notes: layout.with_removed(notes, removed))
+    notes.change(held.folder, held.attempt, lambda before: notes.with_removed(before, removed))
 
 
 def _held(folder: Path) -> list[_Held]:
@@ -179,8 +187,8 @@ def _held(folder: Path) -> list[_Held]:
     files = _files(folder)
     found = []
     for number in numbers:
-        notes, head = layout.notes_path(folder, number), f"attempt-{number}."
-        mine = [path for path in files if path.name.startswith(head) and path != notes]
+        told, head = notes.path_of(folder, number), f"attempt-{number}."
+        mine = [path for path in files if path.name.startswith(head) and path != told]
         stats = [_stat(path) for path in mine]
         size, written_at = sum(each[0] for each in stats), max((each[1] for each in stats), default=0.0)
         is_living = is_watched and number == numbers[-1]

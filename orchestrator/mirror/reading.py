@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.mirror import journal, layout, segments
+from orchestrator.mirror import journal, layout, notes, segments
 from orchestrator.mirror.spans import Spans
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from orchestrator.mirror.frames import Mark
     from orchestrator.mirror.journal import Journal
-    from orchestrator.mirror.layout import Notes, Removed, RunKey
+    from orchestrator.mirror.layout import RunKey
+    from orchestrator.mirror.notes import Notes, Removed
     from orchestrator.mirror.segments import Placed
 
 
@@ -56,7 +57,7 @@ class AttemptLog:
 
     def __init__(self, folder: Path, attempt: int, *, emptied: int = 0) -> None:
         self.attempt = attempt
-        self.notes: Notes = layout.Notes()
+        self.notes: Notes = notes.Notes()
         self._folder = folder
         self._emptied = emptied
         self._scans: dict[Path, _Scanned] = {}
@@ -68,7 +69,7 @@ class AttemptLog:
 
     def refresh(self) -> None:
         """Look at what is there now."""
-        self.notes = layout.notes(self._folder, self.attempt)
+        self.notes = notes.read(self._folder, self.attempt)
         self._tail = self._read_tail() if not self._emptied else None
         scans: dict[Path, _Scanned] = {}
         with suppress(OSError):  # it was removed at this moment, or may not be read

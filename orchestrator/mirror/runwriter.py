@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from orchestrator.mirror.layout import RunKey
 
 
+JOINED_BYTES = 4 << 20
+
+
 @dataclass(frozen=True)
 class Came:
     """Something of one attempt: bytes of its log, or what happened to it (`anew`, `ended`)."""
@@ -96,13 +99,14 @@ class RunWriter:
 
 
 def joined(batch: Iterable[Came]) -> deque[Came]:
-    """Make one of pieces that follow each other; the time is that of the last."""
+    """Make one of pieces that follow each other, not too long; the time is that of the last."""
     found: deque[Came] = deque()
     parts: list[Came] = []
     stop = 0
     for came in batch:
         is_log = bool(parts) and came.what == parts[0].what == "log"
-        if not (is_log and (came.attempt, came.offset) == (parts[0].attempt, stop)):
+        follows = is_log and (came.attempt, came.offset) == (parts[0].attempt, stop)
+        if not follows or stop - parts[0].offset >= JOINED_BYTES:
             found += _one(parts)
             parts = []
         parts.append(came)

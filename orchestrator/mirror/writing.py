@@ -12,16 +12,18 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import timestamp
-from orchestrator.mirror import frames, journal, layout, segments
+from orchestrator.mirror import frames, journal, layout, notes, segments
 from orchestrator.mirror.frames import FRAME_BYTES, Mark
-from orchestrator.mirror.layout import Emptied, Segment
+from orchestrator.mirror.notes import Emptied
 from orchestrator.mirror.reading import AttemptLog
 from orchestrator.mirror.spans import Spans
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from orchestrator.mirror.journal import Journal
+    from orchestrator.mirror.layout import Segment
 
 _STAR = ord("*")
 
@@ -68,9 +70,7 @@ class AttemptWriter:
             return
         held = self._journal()
         if held is not None and held.data:
-            for start in range(0, len(held.data), FRAME_BYTES):
-                data = held.data[start : start + FRAME_BYTES]
-                self._add_frame(held.offset + start, data, held.marks)
+            self._add_frames(held.offset, held.data, held.marks)
         layout.tail_path(self._folder, self.attempt).unlink(missing_ok=True)
         self._tail = None
 
@@ -83,7 +83,7 @@ class AttemptWriter:
         self.seal()
         if not self._has_ended:
             told = timestamp(_instant(at))
-            layout.note(self._folder, self.attempt, lambda notes: replace(notes, ended_at=told))
+            notes.change(self._folder, self.attempt, lambda before: replace(before, ended_at=told))
             self._has_ended = True
 
     def begin_anew(self, at: float) -> bool:
@@ -95,16 +95,16 @@ class AttemptWriter:
         self.seal()
         if self._spans.stop == 0:
             return False
-        length, number = self._spans.stop, len(layout.notes(self._folder, self.attempt).emptied) + 1
+        length, number = self._spans.stop, len(notes.read(self._folder, self.attempt).emptied) + 1
         emptied = Emptied(number=number, length=length, at=timestamp(_instant(at)))
         for each in layout.segments(self._folder, self.attempt):
             if each.emptied == 0:
                 each.path.rename(layout.segment_path(self._folder, self.attempt, each.number, number))
         # What was removed, was of the log before: the new one's offsets begin at 0 again.
-        layout.note(
+        notes.change(
             self._folder,
             self.attempt,
-            lambda notes: replace(notes, emptied=(*notes.emptied, emptied), removed=(), ended_at=None),
+            lambda before: replace(before, emptied=(*before.emptied, emptied), removed=(), ended_at=None),
         )
         self._spans, self._segment, self._has_ended = Spans(), (1, 0), False
         return True
@@ -112,7 +112,7 @@ class AttemptWriter:
     # -- what is there already
 
     def _load(self) -> None:
-        notes = layout.notes(self._folder, self.attempt)
+        told = notes.read(self._folder, self.attempt)
         mine = [each for each in layout.segments(self._folder, self.attempt) if each.emptied == 0]
         for each in mine:
             found, end = segments.scan(each.path)
@@ -121,9 +121,9 @@ class AttemptWriter:
             self._segment = (each.number, end)
             if each is mine[-1]:
                 self._mend(each, end)
-        for gone in notes.removed:  # it is not fetched again to be removed again
+        for gone in told.removed:  # it is not fetched again to be removed again
             self._spans.add(gone.start, gone.stop)
-        self._has_ended = notes.ended_at is not None
+        self._has_ended = told.ended_at is not None
         self._resume()
 
     def _mend(self, last: Segment, end: int) -> None:
@@ -174,17 +174,22 @@ class AttemptWriter:
     def _append(self, start: int, data: bytes, at: float) -> None:
         if self._tail is not None and start != self._tail[1]:
             self.seal()
-        while data:
-            if self._tail is None and len(data) >= FRAME_BYTES:  # much at once needs no journal
-                part = data[:FRAME_BYTES]
-                self._add_frame(start, part, (Mark(start, at),))
+        done = 0
+        while done < len(data):
+            if self._tail is None and len(data) - done >= FRAME_BYTES:  # much at once needs no journal
+                size = (len(data) - done) // FRAME_BYTES * FRAME_BYTES
+                self._add_frames(start + done, data[done : done + size], (Mark(start + done, at),))
             else:
-                part = data[: FRAME_BYTES - (self._tail[1] - self._tail[0] if self._tail else 0)]
-                self._journal_on(start, part, at)
-            self._spans.add(start, start + len(part))
-            start, data = start + len(part), data[len(part) :]
-            if self._tail is not None and self._tail[1] - self._tail[0] >= FRAME_BYTES:
+                size = min(len(data) - done, FRAME_BYTES - self._tail_length)
+                self._journal_on(start + done, data[done : done + size], at)
+            self._spans.add(start + done, start + done + size)
+            done += size
+            if self._tail_length >= FRAME_BYTES:
                 self.seal()
+
+    @property
+    def _tail_length(self) -> int:
+        return self._tail[1] - self._tail[0] if self._tail is not None else 0
 
     def _journal_on(self, start: int, data: bytes, at: float) -> None:
         path, told = layout.tail_path(self._folder, self.attempt), journal.record(data, at)
@@ -201,16 +206,33 @@ class AttemptWriter:
             self._tail = (begin, start + len(data), segments.append(path, told, good))
         self.written += len(told)
 
-    def _add_frame(self, offset: int, data: bytes, marks: tuple[Mark, ...]) -> None:
-        mine = [Mark(max(mark.offset, offset), mark.at) for mark in marks if mark.offset < offset + len(data)]
-        begun = [mark for mark in mine if mark.offset == offset][-1:]
-        member = frames.encode(offset, data, [*begun, *(mark for mark in mine if mark.offset > offset)])
+    def _add_frames(self, offset: int, data: bytes, marks: Sequence[Mark]) -> None:
+        """Write frames, together as far as a segment has room for them."""
+        waiting: list[bytes] = []
+        for start in range(0, len(data), FRAME_BYTES):
+            part = data[start : start + FRAME_BYTES]
+            waiting.append(frames.encode(offset + start, part, _of(marks, offset + start, len(part))))
+            if self._segment[1] + sum(map(len, waiting)) >= self._segment_bytes:
+                self._write(b"".join(waiting))
+                waiting.clear()
+        self._write(b"".join(waiting))
+
+    def _write(self, members: bytes) -> None:
+        if not members:
+            return
         number, end = self._segment
         if end >= self._segment_bytes:
             number, end = number + 1, 0
         path = layout.segment_path(self._folder, self.attempt, number)
-        self._segment = (number, segments.append(path, member, end))
-        self.written += len(member)
+        self._segment = (number, segments.append(path, members, end))
+        self.written += len(members)
+
+
+def _of(marks: Sequence[Mark], offset: int, length: int) -> list[Mark]:
+    """Return the marks of a part; the first of them is where it begins."""
+    begun = [mark for mark in marks if mark.offset <= offset][-1:]
+    inside = [mark for mark in marks if offset < mark.offset < offset + length]
+    return [*(Mark(offset, mark.at) for mark in begun), *inside]
 
 
 def _instant(at: float) -> datetime:

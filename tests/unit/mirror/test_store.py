@@ -7,6 +7,7 @@ import os
 import random
 import stat
 import tempfile
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.mirror import AttemptLog, Hole, frames, journal, layout, segments
+from orchestrator.mirror import AttemptLog, Hole, frames, journal, layout, notes, segments
 from orchestrator.mirror.frames import FRAME_BYTES, Mark
 from orchestrator.mirror.layout import RunKey
 from orchestrator.mirror.spans import Spans
@@ -185,7 +186,7 @@ def test_others_may_read_none_of_it(folder):
     try:
         writer = AttemptWriter(folder, 1, segment_bytes=1000)
         writer.add(0, text(2 * FRAME_BYTES + 10), AT)
-        layout.note(folder, 1, lambda notes: layout.Notes(ended_at="x"))
+        notes.change(folder, 1, lambda before: replace(before, ended_at="x"))
         lock = layout.take_lock(folder)
         assert lock is not None
         os.close(lock)
