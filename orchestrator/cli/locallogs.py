@@ -131,7 +131,7 @@ def _why(hole: Hole) -> str:
     if hole.removed is None:
         return "no watch saw them"
     gone = hole.removed
-    return f"the mirror was removed on {_clock(gone.at)} by {gone.by} ({size_text(gone.size)})"
+    return f"the copy was removed on {_clock(gone.at)} by {gone.by} ({size_text(gone.size)})"
 
 
 def _follow(

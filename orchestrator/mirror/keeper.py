@@ -219,7 +219,7 @@ class Keeper:
     def _failed(self, error: Exception) -> None:
         """A fault of ours is told once, and never ends the watch or what is written next."""
         logger.error("the mirror of logs: %r", error, exc_info=error)
-        self._board.fault(f"has a fault: {error!r}; the watch goes on", repr(error))
+        self._board.fault(f"cannot be written: {error!r}; the watch goes on without", repr(error))
 
     def _leave(self, run: _Run) -> None:
         with self._gate:
@@ -228,5 +228,5 @@ class Keeper:
         run.writer.forget()
 
 
-_ANOTHER = "another watch keeps its log already; this one leaves that alone"
+_ANOTHER = "another watch keeps the copy of its log; this one leaves that alone"
 _EMPTIED = "somebody emptied its log; what was in it before is kept apart"

@@ -56,11 +56,11 @@ class Board:
         """How the last writing went: why it did not, and the bytes that were left out since the last word."""
         self._left_out += left_out
         if problem is None and self._left_out and self._problem is None:
-            problem = f"it is slower than what comes ({root})"
+            problem = f"the disk is slower than what comes ({root})"
         if problem is not None:
             self.fault(f"cannot be written: {problem}; the watch goes on without", problem)
         elif self._problem is not None and is_calm:
-            text = f"the mirror of logs is written again; {size_text(self._left_out)} of them were left out"
+            text = f"the copies of logs are written again; {size_text(self._left_out)} of them were left out"
             self._news.append(News(None, None, text, detail={"left_out_bytes": self._left_out}))
             self._problem, self._left_out = None, 0
 
@@ -68,9 +68,9 @@ class Board:
         """Tell it, unless something like it was told and is not over."""
         if self._problem is None:
             self._problem = problem
-            self._news.append(News(None, None, f"the mirror of logs {text}", is_bad=True))
+            self._news.append(News(None, None, f"the copies of logs {text}", is_bad=True))
 
     def late(self, limit_s: float) -> None:
         """The end was not waited for any longer."""
-        text = f"the mirror of logs: its disk took nothing for {limit_s:g} s before the watch ended"
+        text = f"the copies of logs: their disk took nothing for {limit_s:g} s before the watch ended"
         self._news.append(News(None, None, text, is_bad=True))

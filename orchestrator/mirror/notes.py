@@ -75,7 +75,9 @@ def change(folder: Path, attempt: int, to: Callable[[Notes], Notes]) -> None:
 
 def with_removed(before: Notes, removed: Removed) -> Notes:
     """Return the notes with one removal more; it takes in those that it covers, or that it goes on from."""
-    kept = [each for each in before.removed if not removed.start <= each.start < each.stop <= removed.stop]
+    inside = [each for each in before.removed if removed.start <= each.start < each.stop <= removed.stop]
+    kept = [each for each in before.removed if each not in inside]
+    removed = replace(removed, size=removed.size + sum(each.size for each in inside))
     last = kept[-1] if kept else None
     if last is not None and last.by == removed.by and last.stop == removed.start:
         kept[-1] = replace(removed, start=last.start, size=last.size + removed.size)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TOTAL = 2 << 30
 DEFAULT_RUN = 500 << 20
-_WHOLE = "the mirror"
+_WHOLE = ""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Removal:
-    """What went: `size` bytes of files with the log's bytes [start, stop), which are `what`."""
+    """What went: `size` bytes of files with the log's bytes [start, stop); `what` tells which, if not all."""
 
     key: RunKey
     attempt: int
@@ -62,7 +62,8 @@ class Removal:
     @property
     def text(self) -> str:
         """For people."""
-        return f"{self.what} of attempt {self.attempt} was removed by {self.by} ({size_text(self.size)})"
+        which = f"the copy of attempt {self.attempt}'s log{self.what}"
+        return f"{which} was removed by {self.by} ({size_text(self.size)})"
 
 
 @dataclass
@@ -155,9 +156,9 @@ def _remove_part(held: _Held, path: Path, by: str, now: datetime) -> Removal:
     start = min((each.frame.offset for each in found), default=0)
     stop = max((each.frame.stop for each in found), default=0)
     size = _stat(path)[0]
-    what = "what was in the log before it was emptied"
+    what = " as it was before somebody emptied it"
     if ".emptied-" not in path.name:
-        what = f"the mirror up to byte {stop}"
+        what = f" up to byte {stop}"
         _note(held, Removed(start=start, stop=stop, size=size, at=timestamp(now), by=by))
     path.unlink(missing_ok=True)
     held.size -= size

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.cli import app
 from orchestrator.cli.context import SETTINGS
+from orchestrator.cli.mirrored import copies_of
 from orchestrator.errors import Exit
 from orchestrator.mirror import RunKey, layout, remove
 from orchestrator.mirror.writing import AttemptWriter
@@ -95,7 +96,7 @@ def test_what_the_quota_took_is_told_with_its_date_and_size(folder, logs):
     code, out, err = logs("--attempt", "2")
     assert (code, out) == (Exit.NOT_FOUND, "")
     day = NOW.astimezone().strftime("%Y-%m-%d %H:%M")
-    assert f"attempt 2: the mirror was removed on {day} by the quota of 2.0 GiB (" in err
+    assert f"attempt 2: the copy was removed on {day} by the quota of 2.0 GiB (" in err
 
 
 def test_an_attempt_that_is_not_kept_is_told_and_not_silently_another(folder, logs):
@@ -156,3 +157,20 @@ def test_following_shows_what_a_watch_writes_and_says_when_none_does(folder, log
     assert (code, out) == (Exit.INTERRUPTED, "one\ntwo\nanew\n")
     assert "the log was emptied; this is its new beginning" in err
     assert err.count("no watch writes the mirror now") == 1
+
+
+def test_prune_takes_the_copies_of_all_but_the_newest_attempts_and_tells_their_size(folder, logs):
+    for attempt in (1, 2, 3):
+        keep(folder, attempt, b"x" * 5000).end(time.time())
+    with Record.open(SETTINGS.record) as record:
+        (row,) = record.runs()
+        copies = copies_of(record, row, keep=1)
+        assert copies.text == f"{folder} (the copy here of attempt 1, 2's log)"
+        size = copies.size
+        assert copies.remove() == size > 0
+        assert (copies.size, copies.remove()) == (0, 0)
+        assert logs("--attempt", "3")[0] == 0
+        assert "removed on" in logs("--attempt", "2")[2]
+        assert copies_of(record, row).remove() > 0
+        assert copies_of(record, row).remove() == 0
+    assert not folder.exists()

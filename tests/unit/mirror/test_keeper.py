@@ -102,12 +102,13 @@ def test_the_oldest_ended_attempts_go_first_and_leave_a_word(tmp_path):
     for attempt in (1, 2, 3):
         assert here.live(NOISE[:300_000], attempt) == []
         age(here, attempt, 10 - attempt)
-    told = here.live(NOISE[:300_000], 4)
-    assert told == ["b32: the mirror of attempt 1 was removed by the quota of 976.6 KiB a run (293.1 KiB)"]
+    (told,) = here.live(NOISE[:300_000], 4)
+    quota = "the quota of 976.6 KiB a run"
+    assert told == f"b32: the copy of attempt 1's log was removed by {quota} (293.1 KiB)"
     gone = here.mirror().attempt(1)
     (hole,) = gone.holes
     assert hole.removed is not None
-    assert (gone.known_bytes, hole.length, hole.removed.by) == (0, 300_000, "the quota of 976.6 KiB a run")
+    assert (gone.known_bytes, hole.length, hole.removed.by) == (0, 300_000, quota)
     assert hole.removed.size >= 300_000
     assert [whole(here.mirror().attempt(n)) == NOISE[:300_000] for n in (2, 3, 4)] == [True] * 3
     assert here.size() <= 1_000_000
@@ -125,7 +126,7 @@ def test_of_a_living_log_only_the_oldest_part_goes(tmp_path):
     log = here.mirror().attempt(1)
     assert here.size() <= 900_000
     assert told
-    assert all("the mirror up to byte" in line for line in told)
+    assert all("the copy of attempt 1's log up to byte" in line for line in told)
     (hole,) = log.holes
     assert hole.start == 0
     assert log.size == 2_400_000
@@ -154,7 +155,7 @@ def test_the_whole_quota_counts_all_runs_and_takes_what_was_written_longest_ago(
     here.send(b"lives\n", 2, OTHER)
     here.send(b"lives\n", 2, KEY)
     told = here.live(NOISE[:300_000], 3, KEY)
-    assert [line.partition(" was")[0] for line in told] == ["other: the mirror of attempt 1"]
+    assert [line.partition(" was")[0] for line in told] == ["other: the copy of attempt 1's log"]
     assert here.mirror(KEY).attempt(1).known_bytes == 400_000
 
 
@@ -177,7 +178,7 @@ def test_of_two_watches_one_writes_and_the_other_goes_on_when_that_ends(tmp_path
     for here in (first, second):
         here.send(data[:40_000])
     assert first.turn() == []
-    assert second.turn() == ["b32: another watch keeps its log already; this one leaves that alone"]
+    assert second.turn() == ["b32: another watch keeps the copy of its log; this one leaves that alone"]
     for here in (first, second):
         here.send(data[40_000:60_000])
     first.turn()
@@ -223,13 +224,13 @@ def test_a_full_disk_is_told_once_and_that_it_works_again_and_nothing_is_torn(sm
         here.send(NOISE[start : start + 100_000])
         told += here.turn(RETRY_EVERY_S)
     (line,) = told
-    assert "the mirror of logs cannot be written: No space left on device" in line
+    assert "the copies of logs cannot be written: No space left on device" in line
     kept = here.mirror().attempt(1)
     assert NOISE.startswith(whole(kept))
     ballast.unlink()
     (line,) = here.turn(RETRY_EVERY_S)
     left_out = 1_000_000 - KEPT_WAITING - kept.size
-    assert line == f"-: the mirror of logs is written again; {left_out / 1024:.1f} KiB of them were left out"
+    assert line == f"-: the copies of logs are written again; {left_out / 1024:.1f} KiB of them were left out"
     log = here.mirror().attempt(1)
     (hole,) = log.holes
     assert (log.size, hole.length) == (1_000_000, left_out)
@@ -287,7 +288,7 @@ def test_a_disk_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
         here.send(piece)
     here.keeper.close(0.2)
     assert here.keeper._num_waiting <= MAX_WAITING
-    assert ["its disk took nothing for 0.2 s" in news.text for news in here.keeper.news()] == [True]
+    assert ["their disk took nothing for 0.2 s" in news.text for news in here.keeper.news()] == [True]
     goes_on.set()
     here.keeper._thread.join(10)
 
