@@ -189,9 +189,16 @@ class Keeper:
                 self._board.of_run(run.writer.key, None, _ANOTHER)
             return
         before = run.writer.written
+
+        def leave_out(error: Exception) -> None:
+            self._failed(error, logging.INFO)
+            with self._gate:
+                run.left_out += len(batch[0].data)
+
         while batch:
-            if run.writer.apply(batch[0]):
-                self._board.of_run(run.writer.key, batch[0].attempt, _EMPTIED)
+            with contained(leave_out, lets=(OSError,)):  # a container may send what makes no sense
+                if run.writer.apply(batch[0]):
+                    self._board.of_run(run.writer.key, batch[0].attempt, _EMPTIED)
             batch.popleft()
         self._written += run.writer.written - before
 
@@ -207,6 +214,8 @@ class Keeper:
             with layout.locked(self.root) as is_ours:
                 now = self._clock.now()
                 removals = quota.sweep(self.root, self._limits, now, owned=owned) if is_ours else []
+        except FileNotFoundError:  # `rm` was quicker
+            return
         except OSError as error:
             self._failed(error)
             return
@@ -216,9 +225,9 @@ class Keeper:
                 if run.writer.key == removal.key and removal.is_whole:
                     run.writer.forget(removal.attempt)
 
-    def _failed(self, error: Exception) -> None:
+    def _failed(self, error: Exception, level: int = logging.ERROR) -> None:
         """A fault of ours is told once, and never ends the watch or what is written next."""
-        logger.error("the mirror of logs: %r", error, exc_info=error)
+        logger.log(level, "the mirror of logs: %r", error, exc_info=error)
         self._board.fault(f"cannot be written: {error!r}; the watch goes on without", repr(error))
 
     def _leave(self, run: _Run) -> None:

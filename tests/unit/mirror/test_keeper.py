@@ -323,3 +323,16 @@ def test_a_run_that_is_watched_no_more_is_written_to_its_end_and_let_go(tmp_path
     here.send(b"back\n")
     assert here.turn() == []
     assert [piece.data for piece in here.mirror().attempt(1).read(0, 99)] == [b"one\n", b"back\n"]
+
+
+def test_an_offset_that_makes_no_sense_is_told_and_costs_the_others_nothing(tmp_path):
+    here = Here(tmp_path / "logs", KEY, OTHER)
+    here.keeper.take(KEY.id, 1, b"x\n", 1 << 70, here.clock.now())
+    here.send(b"one\n")
+    here.send(b"two\n", key=OTHER)
+    told, over = here.turn()
+    assert "the copies of logs cannot be written" in told
+    assert over == "-: the copies of logs are written again; 2 B of them were left out"
+    assert [whole(here.mirror(key).attempt(1)) for key in here.keys] == [b"one\n", b"two\n"]
+    assert here.turn() == []
+    assert here.keeper._num_waiting == 0
