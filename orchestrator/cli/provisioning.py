@@ -242,9 +242,9 @@ def _apply(job: Job, *, as_json: bool) -> Exit:
                 show(outcome)
     except KeyboardInterrupt:
         bars.end()
+        where = f"stopped in `{bars.step}`" if bars.step else "stopped"
         SETTINGS.err.print(
-            f"stopped in `{bars.step}`: nothing half done counts, and the same command goes on from here",
-            markup=False,
+            f"{where}: nothing half done counts, the same command goes on from here", markup=False
         )
         raise
     finally:

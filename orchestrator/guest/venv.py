@@ -203,6 +203,8 @@ def _begin(order: Order, teller: Teller, env: Mapping[str, str]) -> list[str]:
 
 def _options(order: Order, install: Install, scratch: Path) -> list[str]:
     words = ["install", "--constraint", str(scratch / "lock"), *(["--no-deps"] if install.no_deps else [])]
+    if install.requirements == ("pip",):
+        words.append("--no-compile")  # most of it is never imported
     if order.from_wheelhouse:
         words += ["--no-index", "--find-links", str(order.house)]
     return [*words, *install.requirements]

@@ -32,12 +32,11 @@ _SILENT_S = 5.0
 _APT = r"""
 dir=$1 wait=$2; shift 2
 mkdir -p "$dir" || exit 1
-log=$dir/apt.log
+log=$dir/apt.log code=$dir/.apt.$$
 : >"$log" || exit 1
-rm -f "$log.code"
 setsid sh -c '
   trap "" HUP INT TERM PIPE
-  log=$1 wait=$2; shift 2
+  log=$1 file=$2 wait=$3; shift 3
   export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
   get() {
     apt-get -q -y -o DPkg::Lock::Timeout="$wait" -o Acquire::Retries=1 -o APT::Status-Fd=1 \
@@ -50,10 +49,12 @@ setsid sh -c '
   if [ $code != 0 ] && grep -Eq "Unable to locate|no installation candidate|Failed to fetch" "$log"; then
     get update && get install "$@"; code=$?
   fi
-  echo $code >"$log.code"
-' apt "$log" "$wait" "$@" >>"$log" 2>&1 </dev/null &
+  echo $code >"$file"
+' apt "$log" "$code" "$wait" "$@" >>"$log" 2>&1 </dev/null &
 tail -n +1 -s 0.1 -f --pid=$! "$log"
-exit "$(cat "$log.code")"
+read -r ended <"$code"
+rm -f "$code"
+exit "$ended"
 """
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -107,6 +109,19 @@ def test_an_environment_is_whole_or_absent_and_the_link_names_the_last(client, f
     assert not (state / "wheelhouse" / KEY).exists()
     (again,) = ask(client, request())
     assert again["already"] is True
+
+    held = subprocess.Popen([made["python"], "-c", "input()"], stdin=subprocess.PIPE)
+    with pytest.raises(GuestRefused) as caught:
+        ask(client, request(rebuild=True))
+    held.communicate(b"\n")
+    assert caught.value.reason == "in_use", "a run that lives keeps its environment"
+    assert left.is_dir()
+
+    with (state / "venvs" / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(GuestRefused) as caught:
+            ask(client, request())
+    assert caught.value.reason == "busy"
 
     (left / "dflashctl.json").unlink()
     (hello,) = client.call("hello", {})
