@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import socket
 import threading
+import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.connection import GuestClient, LocalShell
+from orchestrator.guest.venvs import users
 from orchestrator.inventory import Target
 from tests import wheels
 
@@ -80,3 +83,24 @@ def test_an_index_with_a_login_is_used_and_its_password_is_nowhere(index, tmp_pa
     assert told["trainer_python"] == said[-1]["python"], "the doctor looks at what launch would take"
     (told,) = client.call("checkup", {"python": "python3"}, timeout_s=60)
     assert told["trainer_python"] == "python3"
+
+
+def test_a_cut_while_pip_waits_ends_it_and_leaves_nothing(tmp_path):
+    state = tmp_path / "state"
+    home = state / "venvs" / "0123456789abcdef"
+    client = GuestClient(LocalShell(), Target(host=None, ct=None, state_dir=str(state)))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/simple/"
+        call = {"requirements": ["alpha"], "index": url, "no_deps": True}
+        body = {"key": home.name, "installs": [call], "constraints": "alpha==1.0\n", "imports": ["alpha"]}
+        stream = client.watch(body, verb="venv")
+        silent.settimeout(60)
+        link, _ = silent.accept()  # pip has asked, and nobody answers
+        assert users(home) != []
+        stream.close()
+        stop_at = time.monotonic() + 20
+        while users(home) or home.exists():
+            assert time.monotonic() < stop_at
+            time.sleep(0.05)
+        link.close()
+    assert not (state / "venv").exists()
