@@ -157,10 +157,9 @@ def provision(
         if wheelhouse is not None or offline:
             wishes = replace(wishes, source=wheelhouses.carried(carried))
         job = steps.Job(site=site, provision=book, wishes=wishes, clock=SETTINGS.clock, house=carried)
-        code = _check(job, as_json=as_json) if only_check else _apply(job, as_json=as_json)
+        raise typer.Exit(_check(job, as_json=as_json) if only_check else _apply(job, as_json=as_json))
     finally:
         site.close()
-    raise typer.Exit(code)
 
 
 def _wishes(site: Site, target: Target, lock: Lock | None, source: Source) -> Wishes:
@@ -190,7 +189,7 @@ def _source(torch: str | None, index: str | None) -> Source:
         label=_bare(torch) if torch else "PyPI",
         index=index,
         torch_index=torch_index(torch),
-        is_cpu=torch == "cpu",
+        is_cpu=torch is not None and _bare(torch).rstrip("/").endswith("cpu"),
     )
 
 

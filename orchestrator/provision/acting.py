@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.clock import Clock
     from orchestrator.connection.shell import Stream
     from orchestrator.provision.form import Provision, Step, Venv
+    from orchestrator.provision.lock import Lock
     from orchestrator.provision.plan import Wishes
     from orchestrator.provision.seen import Seen
     from orchestrator.site import Site
@@ -142,24 +143,8 @@ class Actor:
         client = self._site.client()
         if self._house is not None and (key not in seen.venvs or must_rebuild(venv, seen, self._wishes)):
             send(client, key, self._house, tell)
-        request: dict[str, Any] = {
-            "key": key,
-            "installs": installs(venv, self._wishes.source),
-            "constraints": lock.text,
-            "imports": list(venv.imports),
-            "wheelhouse": self._house is not None,
-            "rebuild": must_rebuild(venv, seen, self._wishes),
-            "min_free_bytes": self._room(venv),
-            "facts": {
-                "key": key,
-                "lock_sha256": hashlib.sha256(lock.text.encode()).hexdigest(),
-                "source": self._wishes.source.label,
-                "python": seen.minor,
-                "requirements": list(venv.requirements),
-            },
-        }
         reader = Reader()
-        stream = client.watch(request, verb="venv")
+        stream = client.watch(self._request(venv, seen, key, lock), verb="venv")
         try:
             while not stream.is_ended:
                 message = stream.read(_SILENT_S)
@@ -177,6 +162,25 @@ class Actor:
             ) from refusal
         finally:
             stream.close()
+
+    def _request(self, venv: Venv, seen: Seen, key: str, lock: Lock) -> dict[str, Any]:
+        source = self._wishes.source
+        return {
+            "key": key,
+            "installs": installs(venv, source),
+            "constraints": lock.text,
+            "imports": list(venv.imports),
+            "wheelhouse": self._house is not None,
+            "rebuild": must_rebuild(venv, seen, self._wishes),
+            "min_free_bytes": self._room(venv),
+            "facts": {
+                "key": key,
+                "lock_sha256": hashlib.sha256(lock.text.encode()).hexdigest(),
+                "source": source.label,
+                "python": seen.minor,
+                "requirements": list(venv.requirements),
+            },
+        }
 
     def _room(self, venv: Venv) -> int:
         if self._house is not None:
