@@ -10,6 +10,8 @@ step "types";                    "$bin/mypy"
 step "import directions";        "$bin/lint-imports"
 [ "${1:-}" != lint ] || exit 0
 
+step "the documentation"
+scripts/docs.sh
 step "unit, contract, transcripts"
 "$bin/python" -m pytest -q -n 2
 step "the wheel, installed without torch"
