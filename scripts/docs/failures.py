@@ -98,7 +98,7 @@ def _facts(info: ClassInfo) -> str:
         (
             f"Whose failure: {name.lower()} ({meaning}).",
             f"Found by: {prose(info.found_by)}.",
-            f"What names it may be: {'; '.join(_ROLES[role] for role in info.roles)}.",
+            f"A line that names it is: {'; '.join(_ROLES[role] for role in info.roles)}.",
         )
     )
 
@@ -135,4 +135,4 @@ def _commands(failure: FailureClass) -> str:
         f"dflashctl playbook show {failure.value}",
         f"dflashctl playbook explain RUN --if {failure.value}",
     )
-    return f"## In a terminal\n\n{block(chr(10).join(lines), 'console')}"
+    return f"## In a terminal\n\n{block(chr(10).join(lines), 'bash')}"

@@ -62,7 +62,7 @@ def _verb(words: str) -> str:
         f"# {words}",
         "\n\n".join(prose(part) for part in head.strip().split("\n\n")),
         block(usage),
-        f"## Examples\n\n{block(lines, 'console')}" if lines else "",
+        f"## Examples\n\n{block(lines, 'bash')}" if lines else "",
         f"## Arguments\n\n{named}" if named else "",
         "## Options",
         _options(command),
