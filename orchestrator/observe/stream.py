@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -125,6 +126,11 @@ class ContainerStream(Feeder["Observation"]):
         self._source = source
         self._cursors = cursors
         self._state: str | None = None  # of the container, as the host told it last
+        self._reopening = threading.Event()
+
+    def reopen(self) -> None:
+        """Open the stream anew where it is open, because another set of runs is wanted; nothing is lost."""
+        self._reopening.set()
 
     def run(self) -> None:
         """Stream until stopped."""
@@ -145,6 +151,7 @@ class ContainerStream(Feeder["Observation"]):
         return {**request, "gpus": True, "interval_s": 0.2, "watcher": self._watcher}
 
     def _stream_once(self) -> None:
+        self._reopening.clear()
         stream = self._source.open_watch(self._request())
         try:
             self._pump(stream)
@@ -155,7 +162,7 @@ class ContainerStream(Feeder["Observation"]):
         opened = heard = pinged = self._clock.monotonic()
         asked_host: float | None = None
         self._state = None
-        while not self._ending.is_set():
+        while not (self._ending.is_set() or self._reopening.is_set()):
             message = stream.read(0.5)
             now = self._clock.monotonic()
             if message is not None:

@@ -172,3 +172,9 @@ def open_intents(session: Session, run_id: int) -> Sequence[Action]:
     """Return the run's intents without an outcome, oldest first."""
     query = select(Action).where(Action.run_id == run_id, Action.outcome_at.is_(None)).order_by(Action.id)
     return session.scalars(query).all()
+
+
+def newest_actions(session: Session) -> dict[int, int]:
+    """Return the id of each run's newest action."""
+    rows = session.execute(select(Action.run_id, func.max(Action.id)).group_by(Action.run_id))
+    return {run_id: action_id for run_id, action_id in rows}

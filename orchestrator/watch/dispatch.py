@@ -45,13 +45,22 @@ class Dispatch:
             self.by_host.setdefault(host, []).append(run)
             run.kernel_wait.limit_s = KERNEL_OPEN_S
 
+    def remove(self, run: RunWatch) -> None:
+        """Forget a run."""
+        for groups in (self.by_target, self.by_host):
+            # The streams' threads read these lists: they get whole new ones.
+            for key, runs in [(key, runs) for key, runs in groups.items() if run in runs]:
+                groups[key] = [each for each in runs if each is not run]
+                if not groups[key]:
+                    del groups[key]
+
     def cursors(self, target: str) -> Mapping[str, Cursor]:
         """Return from where the target's guest should send, by run."""
-        return {run.row.name: _cursor(run.tracker.view) for run in self.by_target[target]}
+        return {run.row.name: _cursor(run.tracker.view) for run in self.by_target.get(target, ())}
 
     def kernel_since(self, host: str) -> datetime | None:
         """Return when the first of the host's attempts began; None while that of one is not known."""
-        views = [run.tracker.view for run in self.by_host[host]]
+        views = [run.tracker.view for run in self.by_host.get(host, ())]
         known = [view.began_at if view is not None else None for view in views]
         begins = [at for at in known if at is not None]
         return min(begins) if begins and len(begins) == len(known) else None
@@ -65,7 +74,7 @@ class Dispatch:
         if isinstance(observation, HostSaid | HostMute | HostReady):
             self._apply_host(observation, now)
             return
-        for run in self.by_target[observation.target]:
+        for run in self.by_target.get(observation.target, ()):  # none: it was removed a moment ago
             match observation:
                 case Received(message=message):
                     if message.get("run") in (None, run.row.name):
@@ -82,8 +91,8 @@ class Dispatch:
                     run.container(state)
 
     def _apply_host(self, observation: HostSaid | HostMute | HostReady, now: datetime) -> None:
-        runs = self.by_host[observation.target]
-        if isinstance(observation, HostMute):
+        runs = self.by_host.get(observation.target, [])
+        if isinstance(observation, HostMute) and runs:
             runs[0].host_teller.mute(observation.target, observation.reason, now)
         for run in runs:
             if isinstance(observation, HostMute):

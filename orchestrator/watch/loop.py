@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, Queue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.act import actor
 from orchestrator.errors import Exit
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from orchestrator.playbook import Playbook
     from orchestrator.record import ActionRow, Record, RunRow
     from orchestrator.watch.events import Sink
+
+T = TypeVar("T", ContainerStream, KernelStream)
 
 _TURN_S = 0.1
 _TAKE_IN_S = 0.2  # a flood of one run's log must not keep the others from their turn
@@ -52,6 +54,7 @@ class Watched:
     site: WatchSite
     playbook: Playbook
     host: KernelSource | None = None  # whose kernel log is followed
+    acting: bool = True  # as far as its watch acts at all
 
 
 class Watcher:
@@ -65,23 +68,19 @@ class Watcher:
         self._clock = clock
         self.inbox: Queue[Observation] = Queue(maxsize=_MAX_WAITING)
         self._ended_acts: Queue[ActEnded] = Queue()
-        self._sites = {w.site.target_key: w.site for w in watched}
+        self._acting = acting
+        self._sites: dict[str, WatchSite] = {}
         self._samples = SampleBuffer(record)
-        self.runs = [RunWatch(w.row, w.playbook, record, sink, self._samples, acting=acting) for w in watched]
+        self.runs: list[RunWatch] = []
         self._faults = Faults(clock)
         self._dispatch = Dispatch(self._faults)
-        for each, run in zip(watched, self.runs, strict=True):
-            self._dispatch.add(run, each.host.host_key if each.host is not None else None)
-        cursors, since = self._dispatch.cursors, self._dispatch.kernel_since
-        self._streams = [
-            ContainerStream(site, self.inbox, partial(cursors, key), clock, {**actor(), "acts": acting})
-            for key, site in self._sites.items()
-        ]
-        hosts = {w.host.host_key: w.host for w in watched if w.host is not None}
-        self._kernels = [
-            KernelStream(host, self.inbox, partial(since, key), clock) for key, host in hosts.items()
-        ]
+        self._streams: dict[str, ContainerStream] = {}  # by target
+        self._kernels: dict[str, KernelStream] = {}  # by host
+        self._hosts: dict[RunWatch, KernelSource] = {}
+        self._is_started = False
         self.acts = Acts(record, self._sites, clock, self._ended_acts.put)
+        for each in watched:
+            self.add(each)
 
     def run(self) -> Exit:
         """Watch until every run has ended; return the gravest exit code.
@@ -90,19 +89,77 @@ class Watcher:
             RecordError: The record cannot be written; acting without a record is refused.
             KeyboardInterrupt: Ctrl-C, or a SIGTERM or SIGHUP that asks for the same.
         """
-        with _signals_interrupt():
-            self.adopt_intents()
-            for thread in (*self._streams, *self._kernels):
-                thread.start()
-            try:
-                while not all(run.is_over for run in self.runs):
-                    self.turn()
-                    self._sink.refresh()
-            finally:
-                self.close()
-                self._samples.flush(self._clock.monotonic(), force=True)
+        with _signals_interrupt(), self.started():
+            while not all(run.is_over for run in self.runs):
+                self.turn()
+                self._sink.refresh()
         codes = [run.ended for run in self.runs if run.ended is not None]
         return max(codes, default=Exit.OK)
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """Its streams run inside; what they brought is on record afterwards."""
+        self.adopt_intents()
+        self._is_started = True
+        for thread in self._threads():
+            thread.start()
+        try:
+            yield
+        finally:
+            self.close()
+            self._samples.flush(self._clock.monotonic(), force=True)
+
+    def add(self, watched: Watched) -> RunWatch:
+        """Watch one more run, also while others are watched; a run at a known target shares its site."""
+        site = self._sites.setdefault(watched.site.target_key, watched.site)
+        acting = self._acting and watched.acting
+        run = RunWatch(watched.row, watched.playbook, self._record, self._sink, self._samples, acting=acting)
+        self.runs.append(run)
+        host = watched.host
+        self._dispatch.add(run, host.host_key if host is not None else None)
+        if site.target_key in self._streams:
+            self._streams[site.target_key].reopen()
+        else:
+            self._start(self._streams, site.target_key, self._stream_of(site))
+        if host is not None:
+            self._hosts[run] = host
+            self._follow_kernel(host)
+        return run
+
+    def remove(self, run: RunWatch) -> None:
+        """Watch it no more. Its container's site stays open as long as another run needs it."""
+        self.runs.remove(run)
+        key, host = run.row.target_key, self._hosts.pop(run, None)
+        self._dispatch.remove(run)
+        if key in self._dispatch.by_target:
+            self._streams[key].reopen()
+        else:
+            self._streams.pop(key).stop()
+            self._sites.pop(key).close()
+        if host is not None:
+            # Its stream may have gone over the site that was closed; another run's takes its place.
+            self._kernels.pop(host.host_key).stop()
+            for other in self._hosts.values():
+                if other.host_key == host.host_key:
+                    self._follow_kernel(other)
+
+    def _follow_kernel(self, host: KernelSource) -> None:
+        if host.host_key not in self._kernels:
+            since = partial(self._dispatch.kernel_since, host.host_key)
+            self._start(self._kernels, host.host_key, KernelStream(host, self.inbox, since, self._clock))
+
+    def _stream_of(self, site: WatchSite) -> ContainerStream:
+        cursors = partial(self._dispatch.cursors, site.target_key)
+        watcher = {**actor(), "acts": self._acting}
+        return ContainerStream(site, self.inbox, cursors, self._clock, watcher)
+
+    def _start(self, threads: dict[str, T], key: str, thread: T) -> None:
+        threads[key] = thread
+        if self._is_started:
+            thread.start()
+
+    def _threads(self) -> tuple[ContainerStream | KernelStream, ...]:
+        return (*self._streams.values(), *self._kernels.values())
 
     def turn(self) -> None:
         """Take in what has come, then let every run diagnose, decide and act.
@@ -119,8 +176,7 @@ class Watcher:
 
     def close(self) -> None:
         """Stop the streams. An act under way gets a moment; its intent is recorded, whatever comes of it."""
-        threads: tuple[ContainerStream | KernelStream, ...] = (*self._streams, *self._kernels)
-        for thread in threads:
+        for thread in self._threads():
             thread.stop()
         self.acts.join(_CLOSE_S)
         for site in self._sites.values():

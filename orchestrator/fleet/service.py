@@ -1,0 +1,223 @@
+"""All runs of a record under one watch, in a thread: new ones are taken in, removed ones let go.
+
+A view reads `board`, and asks by `asking`. Unlike a watch of given runs this one has no end of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.contained import contained
+from orchestrator.errors import OrchestratorError, PlaybookError
+from orchestrator.fleet.card import card_of, card_of_row
+from orchestrator.observe import KernelSource
+from orchestrator.types.failure import RunState
+from orchestrator.watch import Watched, Watcher
+from orchestrator.watch.loop import WatchSite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from orchestrator.clock import Clock
+    from orchestrator.fleet.board import Board
+    from orchestrator.fleet.card import RunCard
+    from orchestrator.playbook import Playbook
+    from orchestrator.record import Record, RunRow
+    from orchestrator.watch import Sink
+    from orchestrator.watch.runwatch import RunWatch
+
+logger = logging.getLogger(__name__)
+
+LOOK_FOR_RUNS_S = 1.0
+STOP_S = 10.0
+OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
+
+
+class FleetSite(WatchSite, KernelSource, Protocol):
+    """A place that is watched, with its host; `site.Site` is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways:
+    """How a fleet gets what it needs of a run: the way there, its playbook, and which runs are meant.
+
+    `playbook` raises PlaybookError; `shipped` then takes its place, and the run is only looked at.
+    """
+
+    site: Callable[[RunRow], FleetSite]
+    playbook: Callable[[RunRow], Playbook]
+    shipped: Callable[[], Playbook]
+    wants: Callable[[RunRow], bool] = lambda _row: True
+
+
+@dataclass
+class _Known:
+    """A run that is watched. `remark`: why it is only looked at."""
+
+    watch: RunWatch
+    playbook: Playbook
+    remark: str = ""
+
+
+@dataclass
+class _Rows:
+    """The record's rows, and the newest act of each: a run that had ended was launched again if it grew."""
+
+    rows: Mapping[int, RunRow] = field(default_factory=dict)
+    acts: Mapping[int, int] = field(default_factory=dict)
+    seen_acts: dict[int, int] = field(default_factory=dict)
+
+    def is_wanted(self, row: RunRow) -> bool:
+        newest = self.acts.get(row.id, 0)
+        seen = self.seen_acts.setdefault(row.id, newest)
+        return row.state not in OVER or newest > seen
+
+
+class FleetWatch:
+    """Watches all runs of a record that `ways` wants, until stopped."""
+
+    def __init__(
+        self,
+        record: Record,
+        board: Board,
+        clock: Clock,
+        ways: Ways,
+        *,
+        acting: bool,
+        sink: Sink | None = None,
+    ) -> None:
+        self.board = board
+        self.fault: Exception | None = None  # what ended the watch, if not `stop`
+        self.turned_at: float | None = None  # monotonic, of the last turn
+        self._record = record
+        self._clock = clock
+        self._ways = ways
+        self._acting = acting
+        self._sink: Sink = sink or board
+        self._watcher = Watcher([], record, self._sink, clock, acting=acting)
+        self._known: dict[int, _Known] = {}
+        self._rows = _Rows()
+        self._looked_at: float | None = None
+        self._ending = threading.Event()
+        self._reloading = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+        self.each_turn: list[Callable[[], None]] = []  # called in the watch's thread
+        board.draw(self._cards)
+
+    @property
+    def runs(self) -> list[RunWatch]:
+        """The watched runs, for the watch's own thread."""
+        return self._watcher.runs
+
+    def row(self, run_id: int) -> RunRow | None:
+        """Return a run's row as the record had it a moment ago."""
+        return self._rows.rows.get(run_id)
+
+    def start(self) -> None:
+        """Begin to watch.
+
+        Raises:
+            RecordError: The record cannot be read.
+        """
+        self._take_in_rows()
+        self.board.publish()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch; what its streams brought is on record then."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_S)
+
+    def reload(self) -> None:
+        """Read the playbooks anew at the next turn; a run that is being acted on is reread afterwards."""
+        self._reloading.set()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its thread lives."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        with contained(self._failed), self._watcher.started():
+            while not self._ending.is_set():
+                self._watcher.turn()
+                self._look_for_runs()
+                for call in self.each_turn:
+                    call()
+                self._sink.refresh()
+                self.turned_at = self._clock.monotonic()
+        self.board.publish()
+
+    def _failed(self, error: Exception) -> None:
+        is_ours = not isinstance(error, (OrchestratorError, OSError))
+        logger.error("the watch ended: %s", error, exc_info=error if is_ours else None)
+        self.fault = error
+
+    # -- which runs
+
+    def _look_for_runs(self) -> None:
+        ticks = self._clock.monotonic()
+        if self._looked_at is not None and ticks - self._looked_at < LOOK_FOR_RUNS_S:
+            return
+        self._looked_at = ticks
+        self._take_in_rows()
+        if self._reloading.is_set():
+            self._reload()
+
+    def _take_in_rows(self) -> None:
+        wanted = [row for row in self._record.runs() if self._ways.wants(row)]
+        self._rows.rows = {row.id: row for row in wanted}
+        self._rows.acts = self._record.newest_actions()
+        for row in wanted:
+            if row.id not in self._known and self._rows.is_wanted(row):
+                self._add(row)
+        for run_id, known in tuple(self._known.items()):
+            if run_id not in self._rows.rows and not known.watch.busy:
+                self._remove(run_id)
+                self.board.forget(known.watch.row.target_key, known.watch.row.name)
+
+    def _add(self, row: RunRow) -> None:
+        remark = ""
+        try:
+            playbook = self._ways.playbook(row)
+        except PlaybookError as error:
+            playbook = self._ways.shipped()
+            remark = f"only looked at: {error.message}"
+        site = self._ways.site(row)
+        watched = Watched(row, site, playbook, host=site, acting=not remark)
+        self._known[row.id] = _Known(self._watcher.add(watched), playbook, remark)
+
+    def _remove(self, run_id: int) -> None:
+        self._watcher.remove(self._known.pop(run_id).watch)
+
+    def _reload(self) -> None:
+        """Watch those anew whose playbook says something else now, as a new watch would."""
+        waiting = False
+        for run_id, known in tuple(self._known.items()):
+            row = self._rows.rows.get(run_id)
+            if row is None or known.watch.busy:
+                waiting = waiting or known.watch.busy
+                continue
+            try:
+                is_same = not known.remark and self._ways.playbook(row) == known.playbook
+            except PlaybookError:
+                is_same = False
+            if not is_same:
+                self._remove(run_id)
+                self._add(row)
+        if not waiting:
+            self._reloading.clear()
+
+    # -- what is drawn
+
+    def _cards(self) -> Iterable[RunCard]:
+        for run_id, row in self._rows.rows.items():
+            known = self._known.get(run_id)
+            if known is not None:
+                yield card_of(known.watch, remark=known.remark)
+            else:
+                yield replace(card_of_row(row), has_ended=row.state in OVER)
