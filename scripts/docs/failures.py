@@ -10,6 +10,7 @@ from orchestrator.classify.signature import Where
 from orchestrator.cli.playbooks import rule_lines
 from orchestrator.playbook import load, shipped
 from orchestrator.types.failure import FailureClass, Role
+from scripts.docs.examples import examples
 from scripts.docs.text import block, bullets, cell, code, page, prose, sentence, table
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _ABOUT = (
 _MORE = (
     "`dflashctl rules list` and `dflashctl rules show CLASS` say the same in a terminal, "
     "`dflashctl rules test FILE` holds a log of yours against all of it, and a "
-    "[playbook](../playbooks.md) changes what is done."
+    "[playbook](../playbooks.md) changes what is done. The cards' own numbers are [Xid errors](xid.md)."
 )
 _ACTS = "../playbook-keys.md#for-each-failure-class"
 
@@ -88,6 +89,7 @@ def _class(info: ClassInfo) -> str:
         "## What it looks like" if shown else "",
         "\n\n".join(map(_signature, by_words)),
         _by_code([each for each in shown if not each.words]),
+        examples(info.failure),
         _commands(info.failure),
     )
 

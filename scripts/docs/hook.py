@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from mkdocs.structure.files import File
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[2])
-)  # `mkdocs`, unlike `python -m mkdocs`, is not of this folder
+# `mkdocs`, unlike `python -m mkdocs`, does not look into the repository.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scripts.docs import failures, included, keys, verbs
+from scripts.docs import failures, included, keys, verbs, xids
 
 _SEARCH = 'data-md-component="search" role="dialog"'
 
@@ -31,8 +30,9 @@ def on_config(config: MkDocsConfig) -> None:
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the generated pages to the site."""
-    for path, text in {**failures.pages(), **verbs.pages(), **keys.pages(), **included.pages()}.items():
-        files.append(File.generated(config, path, content=text))
+    for makes in (failures, xids, verbs, keys, included):
+        for path, text in makes.pages().items():
+            files.append(File.generated(config, path, content=text))
 
 
 def on_post_page(output: str, **_told: object) -> str:
@@ -41,10 +41,11 @@ def on_post_page(output: str, **_told: object) -> str:
 
 
 def _failures() -> list[dict[str, Any]]:
-    return [
+    groups = [
         {failures.DOMAINS[domain][0]: [{each.value: failures.path_of(each)} for each in found]}
         for domain, found in failures.by_domain().items()
     ]
+    return [*groups, {"Xid errors": xids.PATH}]
 
 
 def _verbs() -> list[dict[str, str]]:

@@ -14,6 +14,7 @@ import typer
 import yaml
 
 from orchestrator import notify
+from orchestrator.classify import xid
 from orchestrator.classify.classes import describe
 from orchestrator.classify.match import BY_NAME
 from orchestrator.cli.app import EPILOG, run
@@ -21,7 +22,7 @@ from orchestrator.cli.idle import idle_parts
 from orchestrator.cli.manpage import takes_value
 from orchestrator.inventory import Inventory
 from orchestrator.types.failure import FailureClass
-from scripts.docs import failures, included, keys, verbs
+from scripts.docs import examples, failures, included, keys, verbs, xids
 from scripts.docs.outside import asked_of_page, asked_of_site, asked_of_style
 from scripts.docs.text import prose
 
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")
 }
-MADE = {**failures.pages(), **verbs.pages(), **keys.pages()}
+MADE = {**failures.pages(), **xids.pages(), **verbs.pages(), **keys.pages()}
 TEXTS = {**WRITTEN, **MADE, "README.md": included.read("README.md")}
 _USAGE: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
 
@@ -65,6 +66,22 @@ def test_every_failure_has_a_page_with_its_text_meaning_and_remedy(failure):
     for signature in BY_NAME.values():
         assert (signature.example in page) or signature.failure is not failure
     assert f"({failure.value}.md)" in MADE["failures/index.md"]
+
+
+def test_a_class_with_logs_shows_one_that_is_it_and_one_that_is_not():
+    page = MADE["failures/fx_trace_race.md"]
+    assert "**This is it.**" in page
+    assert "So: dead, `fx_trace_race`." in page
+    assert "**This is not.**" in page
+    # What proves an OOM of the container stands in no log of its own.
+    assert "Killed process 3309 (python3)" in MADE["failures/oom_host.md"].partition("## Two logs")[2]
+    with_logs = [each for each in FailureClass if (examples.FOLDER / each.value).is_dir()]
+    assert [each for each in with_logs if "## Two logs" not in MADE[f"failures/{each.value}.md"]] == []
+
+
+def test_the_xid_page_has_every_code_of_the_catalogue():
+    assert set(xids.CODES) == set(xid._TABLE)
+    assert "| 79 | GPU has fallen off the bus | reboot the host |" in MADE[xids.PATH]
 
 
 def test_no_class_is_left_out_of_the_navigation():
