@@ -42,7 +42,7 @@ def _index() -> str:
         "## Environment",
         table(
             ("variable", "what it does"),
-            [[code(name), prose(VARIABLE_TEXTS[name])] for name in VARIABLES],
+            [[code(name), prose(VARIABLE_TEXTS.get(name, ""))] for name in VARIABLES],
         ),
         "## Files",
         table(("file", "what it is"), [[code(name), prose(text)] for name, text in FILE_TEXTS.items()]),

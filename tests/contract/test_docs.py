@@ -20,6 +20,7 @@ from orchestrator.classify.match import BY_NAME
 from orchestrator.cli.app import EPILOG, run
 from orchestrator.cli.idle import idle_parts
 from orchestrator.cli.manpage import takes_value
+from orchestrator.cli.settings import VARIABLES
 from orchestrator.inventory import Inventory
 from orchestrator.types.failure import FailureClass
 from scripts.docs import examples, failures, included, keys, verbs, xids
@@ -103,6 +104,8 @@ def test_the_verbs_page_has_codes_variables_and_files():
     for code in re.findall(r"(\d+) ", EPILOG):
         assert f"| `{code}` |" in MADE["verbs/index.md"]
     assert "| `DFLASHCTL_RECORD` |" in MADE["verbs/index.md"]
+    # The manual's words are these too, so a variable without any is without in both.
+    assert [name for name in VARIABLES if f"| `{name}` |  |" in MADE["verbs/index.md"]] == []
 
 
 def test_every_key_of_a_playbook_is_told_of_in_its_readme():
