@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.context import SETTINGS, age_text, print_json
 from orchestrator.cli.reaching import site_of
 from orchestrator.cli.tables import print_table
-from orchestrator.cli.tidying import size_text
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused
+from orchestrator.sizes import size_text
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
