@@ -36,6 +36,7 @@ from orchestrator.cli import (
     stacking,
     telling,
     tidying,
+    viewing,
     watching,
 )
 from orchestrator.cli.context import SETTINGS
@@ -105,6 +106,7 @@ def _globals(
 launching.register(app)
 changing.register(app)
 watching.register(app)
+viewing.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)
