@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MAX_WRAPPED = 40  # rows of one line
 FOUND = Style(reverse=True, bold=True)
+BASE = Style(color="default", bgcolor="default")  # the terminal's own; asking textual costs as much as a line
 
 
 def strip_of(text: Text, console: Console) -> Strip:
@@ -148,9 +149,9 @@ class Lines(ScrollView, can_focus=True):
         left, top = self.scroll_offset
         width, row = self.size.width, top + y
         if not 0 <= row < len(self._rows):
-            return Strip.blank(width, self.rich_style)
+            return Strip.blank(width, BASE)
         strip = strip_of(self._marked(self._rows[row]), self.app.console)
-        return strip.crop_extend(left, left + width, self.rich_style).apply_style(self.rich_style)
+        return strip.crop_extend(left, left + width, BASE).apply_style(BASE)
 
     def toggle_wrap(self) -> None:
         """Fold long lines, or show them cut."""

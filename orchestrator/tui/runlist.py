@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 
 from orchestrator.terminal import one_line
-from orchestrator.tui.lines import strip_of
+from orchestrator.tui.lines import BASE, strip_of
 from orchestrator.tui.words import age_text, rate_text, sign_of, squeezed, step_text
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class RunList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw the head, a run, or how to start one."""
-        width, base = self.size.width, self.rich_style
+        width = self.size.width
         if not self._cards:
             text = Text(HINT[y - 1] if 0 < y <= len(HINT) else "", style="bold" if y == 2 else "")
         elif y == 0:
@@ -214,7 +214,7 @@ class RunList(ScrollView, can_focus=True):
             if not self._rows and y == 1:
                 text = Text(f"none of {len(self._cards)} runs has {squeezed(self.filter, 20).strip()!r}")
         strip = strip_of(text, self.app.console)
-        return strip.crop_extend(0, width, base).apply_style(base)
+        return strip.crop_extend(0, width, BASE).apply_style(BASE)
 
     def _head(self) -> Text:
         names = {"step": "step", "tok/s": "speed", "look": "age", "state": "state", "run": "name"}
