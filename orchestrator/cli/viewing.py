@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from orchestrator.cli.context import SETTINGS, load_playbook, opened_record
+from orchestrator.cli.mirrored import keeper
 from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import site_of
 from orchestrator.cli.reading import last_lines, session_argv
@@ -21,10 +22,11 @@ from orchestrator.errors import ConfigError, Exit, OrchestratorError
 
 if TYPE_CHECKING:
     from orchestrator.connection import ShellOptions
-    from orchestrator.fleet import Asking, Board, FleetWatch
+    from orchestrator.fleet import Board, FleetWatch
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.site import Site
+    from orchestrator.tui import Desk
     from orchestrator.watch.events import Sink, WatchEvent
 
 LAST_TOLD = 20
@@ -71,6 +73,7 @@ def view(
     rows: Sequence[RunRow] | None = None,
     acting: bool,
     telling: bool,
+    mirroring: bool = False,
     playbook: Path | None = None,
     show_log: bool = True,
     options_: ShellOptions | None = None,
@@ -79,11 +82,12 @@ def view(
 
     Raises:
         PlaybookError: A playbook is wrong.
-        ConfigError: The settings of messages are wrong, or others may read them.
+        ConfigError: The settings of messages or of the mirror are wrong, or others may read the former.
         RecordError: The record cannot be read or written.
     """
     from orchestrator.fleet import Asking, Board, FleetWatch, Ways
     from orchestrator.playbook import shipped
+    from orchestrator.tui import Desk
 
     def book(row: RunRow) -> Playbook:
         return load_playbook(playbook or row.playbook)
@@ -101,18 +105,35 @@ def view(
         wants=lambda row: ids is None or row.id in ids,
         takes_ended=ids is not None,
     )
+    mirror = keeper(record, wanted=mirroring)
     board = Board(SETTINGS.clock)
     after = _Afterwards(board, many=rows is not None and len(rows) > 1)
     with messaging(after, rows or (), wanted=telling) as sink:
         told_to: Sink = sink or after
-        watch = FleetWatch(record, board, SETTINGS.clock, ways, acting=acting, sink=told_to)
+        watch = FleetWatch(record, board, SETTINGS.clock, ways, acting=acting, sink=told_to, mirror=mirror)
         asking = Asking(record, SETTINGS.clock, site)
         watch.each_turn.append(lambda: asking.tell(told_to))
         if sink is not None:
             sink.attach(watch)
-        code = _show(
-            record, watch, asking, board, verb, after, acting=acting, ends=ids is not None, log=show_log
+        desk = Desk(
+            board=board,
+            record=record,
+            clock=SETTINGS.clock,
+            watch=watch,
+            asking=asking,
+            explain=lambda row: explained(record, row),
+            tail=last_lines,
+            attach=lambda row: session_argv(record, row),
+            verb=verb,
+            acts=acting,
+            ends=ids is not None,
+            shows_log=show_log,
+            utf8=(sys.stdout.encoding or "").lower().replace("-", "").startswith("utf"),
+            colours=_has_colours(),
         )
+        code = _show(desk, watch)
+        if desk.ends:
+            after.print_last()
     if watch.fault is not None and code is None:
         if isinstance(watch.fault, OrchestratorError):
             raise watch.fault
@@ -120,45 +141,16 @@ def view(
     return code if code is not None else Exit.ERROR
 
 
-def _show(
-    record: Record,
-    watch: FleetWatch,
-    asking: Asking,
-    board: Board,
-    verb: str,
-    after: _Afterwards,
-    *,
-    acting: bool,
-    ends: bool,
-    log: bool,
-) -> Exit | None:
-    from orchestrator.tui import Desk, WatchApp
+def _show(desk: Desk, watch: FleetWatch) -> Exit | None:
+    """Draw until the end; None: the watch, or the view itself, has failed."""
+    from orchestrator.tui import WatchApp
 
-    _choose_colours()
-    desk = Desk(
-        board=board,
-        record=record,
-        clock=SETTINGS.clock,
-        watch=watch,
-        asking=asking,
-        explain=lambda row: explained(record, row),
-        tail=last_lines,
-        attach=lambda row: session_argv(record, row),
-        verb=verb,
-        acts=acting,
-        ends=ends,
-        shows_log=log,
-        utf8=(sys.stdout.encoding or "").lower().replace("-", "").startswith("utf"),
-        colours="NO_COLOR" not in os.environ,
-    )
     with _held_logs():
         watch.start()
         try:
             ending = WatchApp(desk).run()
         finally:
             watch.stop()
-    if ends:
-        after.print_last()
     return ending.code if ending is not None else None
 
 
@@ -189,10 +181,11 @@ class _Afterwards:
             self._lines.emit(each.event)
 
 
-def _choose_colours() -> None:
-    """Tell the view of a wish for no colour, or of a terminal that has none."""
+def _has_colours() -> bool:
+    """Whether colours are wanted and there are some; else the view is told so by the variable it knows."""
     if SETTINGS.no_color or os.environ.get("TERM", "").startswith(_FEW_COLOURS):
         os.environ["NO_COLOR"] = "1"
+    return not os.environ.get("NO_COLOR")
 
 
 @contextmanager
