@@ -42,7 +42,7 @@ class Body(Container):
         super().__init__(id="main", classes="" if desk.shows_log else "nolog")
         self.runs = RunList(id="runs", utf8=desk.utf8)
         self.facts = Lines(id="facts")
-        self.facts.can_focus = False
+        self.facts.can_focus, self.facts.beside = False, 0
         self.curves = CurvesView(id="curves", utf8=desk.utf8, colours=desk.colours)
         self.gpus = Lines(id="gpus", wraps=False)
         # One widget cannot be in two places: the story lies below the runs where there is room.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -33,11 +34,9 @@ def head(
     shown: int = 0,
 ) -> Text:
     """Return the first line; `only`: the filter, which `shown` runs pass."""
-    counts: dict[str, int] = {}
-    for card in cards:
-        word = sign_of(card, now).word
-        counts[word] = counts.get(word, 0) + 1
-    told = ", ".join(f"{count} {word}" for word, count in sorted(counts.items(), key=lambda each: -each[1]))
+    counts = Counter(sign_of(card, now) for card in cards)
+    gravest_first = sorted(counts, key=lambda sign: sign.rank)
+    told = ", ".join(f"{counts[sign]} {sign.word}" for sign in gravest_first)
     text = Text(f"dflashctl {verb}", style="bold", no_wrap=True, overflow="ellipsis")
     if only:
         text.append(f"  only /{one_line(only, 40)}: {shown}", style="yellow")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.plot import Curves
     from orchestrator.record import DiagnosisRow, EventRow, Record, RunRow
     from orchestrator.types.failure import Evidence
+    from orchestrator.watch.events import WatchEvent
 
 MAX_EVENTS = 300
 MAX_EVIDENCE = 4
@@ -93,14 +94,19 @@ def moments_of(events: Sequence[EventRow], diagnoses: dict[int, DiagnosisRow]) -
 def with_told(moments: Sequence[Moment], told: Sequence[Told]) -> list[Moment]:
     """Return them with what the watch told and the record has not, in the order of time."""
     styles = {"bad": "bold red", "warning": "yellow", "good": "green"}
-    written = {moment.text for moment in moments if moment.kind == "action"}
+    written = " ".join(moment.text for moment in moments if moment.kind == "action")
     more = [
         Moment(each.event.at, each.event.attempt, each.event.kind, each.event.text,
                styles.get(each.event.level.value, ""))
         for each in told
-        if each.event.kind in ONLY_TOLD and each.event.text not in written
+        if each.event.kind in ONLY_TOLD and not _is_written(each.event, written)
     ]  # fmt: skip
     return sorted([*moments, *more], key=lambda moment: moment.at)
+
+
+def _is_written(event: WatchEvent, written: str) -> bool:
+    """Whether a decision is on record as the act that came of it."""
+    return event.kind == "decision" and event.text.partition(": ")[2] in written
 
 
 def moment_lines(moments: Sequence[Moment]) -> list[Text]:

@@ -49,6 +49,7 @@ class Lines(ScrollView, can_focus=True):
         hang: int = 0,
     ) -> None:
         super().__init__(id=id)
+        self.beside = 1  # columns kept free, for the scroll bar
         self._hang = hang  # by so much the later rows of a text are set in
         self.wraps = wraps
         self.follows = follows
@@ -124,12 +125,13 @@ class Lines(ScrollView, can_focus=True):
                 self.call_after_refresh(self.go_to_end)
 
     def _fold(self) -> None:
-        width = self._wrapped_at = self.size.width
+        self._wrapped_at = self.size.width
+        width = self._wrapped_at - self.beside
         self._rows, self._first_rows = [], []
         for text in self.texts:
             self._first_rows.append(len(self._rows))
             self._rows += self._folded(text, width)
-        wide = width if self.wraps else max((text.cell_len for text in self.texts), default=0)
+        wide = self._wrapped_at if self.wraps else max((text.cell_len for text in self.texts), default=0)
         self.virtual_size = Size(wide, len(self._rows))
 
     def _folded(self, text: Text, width: int) -> list[Text]:

@@ -63,7 +63,7 @@ class LogView(Lines):
         wide = self.virtual_size.width
         for text in added:
             self._first_rows.append(len(self._rows))
-            self._rows += self._folded(text, self._wrapped_at)
+            self._rows += self._folded(text, self._wrapped_at - self.beside)
             wide = wide if self.wraps else max(wide, text.cell_len)
         self.virtual_size = self.virtual_size.with_width(wide).with_height(len(self._rows))
 

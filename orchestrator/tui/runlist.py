@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.cells import cell_len, set_cell_size
 from rich.style import Style
 from rich.text import Text
 from textual.binding import Binding
@@ -12,38 +11,21 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 
-from orchestrator.terminal import one_line
+from orchestrator.tui.columns import ORDERS, Columns, row_of
 from orchestrator.tui.lines import BASE, strip_of
-from orchestrator.tui.words import age_text, rate_text, sign_of, squeezed, step_text
+from orchestrator.tui.words import sign_of, squeezed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from datetime import datetime
 
     from textual import events
     from textual.strip import Strip
 
     from orchestrator.fleet import RunCard
-    from orchestrator.tui.words import Sign
+    from orchestrator.tui.columns import Row
 
-MIN_NAME, WITH_TARGET = 10, 44
 HINT = ("no run yet; start one in another terminal:", "  dflashctl launch --host HOST --ct CT")
-
-
-class _Row(NamedTuple):
-    card: RunCard
-    sign: Sign
-    age_s: float | None
-    cells: tuple[str, str, str, str, str]  # state, phase, step, tok/s, age
-
-
-ORDERS: dict[str, Callable[[_Row], tuple[object, ...]]] = {
-    "state": lambda row: (row.sign.rank, row.card.id),
-    "name": lambda row: (row.card.name, row.card.id),
-    "step": lambda row: (-(row.card.step or 0), row.card.id),
-    "speed": lambda row: (-(row.card.tokens_per_s or 0.0), row.card.id),
-    "age": lambda row: (-(row.age_s or 0.0), row.card.id),
-}
 
 
 class RunList(ScrollView, can_focus=True):
@@ -76,8 +58,8 @@ class RunList(ScrollView, can_focus=True):
         self._utf8 = utf8
         self._cards: Sequence[RunCard] = ()
         self._now: datetime | None = None
-        self._rows: list[_Row] = []
-        self._fitted: tuple[int, list[int]] | None = None  # the widths of the columns, at a width of all
+        self._rows: list[Row] = []
+        self._fitted: tuple[int, Columns] | None = None  # at a width of all
         self._place = 0  # where the chosen one was seen last
 
     @property
@@ -90,7 +72,7 @@ class RunList(ScrollView, can_focus=True):
         self._cards, self._now = cards, now
         word = self.filter.casefold()
         rows = [
-            self._row(card, now)
+            row_of(card, now, utf8=self._utf8)
             for card in cards
             if not word or word in card.name.casefold() or word in card.target.casefold()
             or word in sign_of(card, now).word
@@ -173,88 +155,36 @@ class RunList(ScrollView, can_focus=True):
 
     # -- drawing
 
-    def _row(self, card: RunCard, now: datetime) -> _Row:
-        sign, age_s = sign_of(card, now), card.age_s(now)
-        state = f"{sign.glyph if self._utf8 else sign.ascii} {sign.word}"
-        phase = "" if card.has_ended else one_line(card.phase or "-")
-        speed = "" if card.has_ended else rate_text(card.tokens_per_s)
-        return _Row(card, sign, age_s, (state, phase, step_text(card), speed, age_text(age_s)))
-
     @property
-    def _widths(self) -> list[int]:
-        if self._fitted is None or self._fitted[0] != self.size.width:
-            self._fitted = (self.size.width, self._fit())
+    def _columns(self) -> Columns:
+        room = self.size.width - (len(self._rows) >= self.size.height)  # beside the scroll bar
+        if self._fitted is None or self._fitted[0] != room:
+            self._fitted = (room, Columns.fit(self._rows, room))
         return self._fitted[1]
-
-    def _fit(self) -> list[int]:
-        """Return the widths of name, target (0: not shown) and the other cells."""
-        heads = ("state", "phase", "step", "tok/s", "look")
-        wide = [max([cell_len(heads[n]), *(cell_len(row.cells[n]) for row in self._rows)]) for n in range(5)]
-        room = self.size.width - sum(wide) - len(wide)
-        target = 0
-        if room >= WITH_TARGET:
-            longest = max([len("target"), *(cell_len(row.card.target) for row in self._rows)])
-            target = min(longest, room // 2 - 2)
-        name = room - (target + 1 if target else 0)
-        return [max(MIN_NAME, name), target, *wide]
 
     def render_line(self, y: int) -> Strip:
         """Draw the head, a run, or how to start one."""
-        width = self.size.width
+        number = y - 1 + self.scroll_offset.y
         if not self._cards:
             text = Text(HINT[y - 1] if 0 < y <= len(HINT) else "", style="bold" if y == 2 else "")
         elif y == 0:
-            text = self._head()
+            marks = ("\u25be", "\u25b4") if self._utf8 else ("v", "^")
+            text = Text(self._columns.head(self.order, marks[self.is_reversed]), style="bold underline")
+        elif number < len(self._rows):
+            text = self._line(self._rows[number])
         else:
-            number = y - 1 + self.scroll_offset.y
-            text = self._line(self._rows[number]) if number < len(self._rows) else Text()
-            if number < len(self._rows) and self._rows[number].card.id == self.chosen:
-                text.append(" " * max(0, width - text.cell_len))
-                text.stylize(Style(reverse=True, bold=self.has_focus))
-            if not self._rows and y == 1:
-                text = Text(f"none of {len(self._cards)} runs has {squeezed(self.filter, 20).strip()!r}")
-        strip = strip_of(text, self.app.console)
-        return strip.crop_extend(0, width, BASE).apply_style(BASE)
+            is_first = not self._rows and y == 1
+            word = squeezed(self.filter, 20).strip()
+            text = Text(f"none of {len(self._cards)} runs has {word!r}" if is_first else "")
+        return strip_of(text, self.app.console).crop_extend(0, self.size.width, BASE).apply_style(BASE)
 
-    def _head(self) -> Text:
-        names = {"step": "step", "tok/s": "speed", "look": "age", "state": "state", "run": "name"}
-        arrow = ("\u25be", "\u25b4") if self._utf8 else ("v", "^")
-        mark = arrow[self.is_reversed]
-
-        def head(word: str) -> str:
-            return word + (mark if names.get(word) == self.order else "")
-
-        words = [head(word) for word in ("state", "run", "target", "phase", "step", "tok/s", "look")]
-        return Text(self._joined(words), style="bold underline")
-
-    def _line(self, row: _Row) -> Text:
-        state, phase, step, speed, age = row.cells
-        name, target, *_ = widths = self._widths
-        words = [
-            state,
-            squeezed(row.card.name, name, utf8=self._utf8),
-            squeezed(row.card.target, target, utf8=self._utf8) if target else "",
-            phase,
-            step,
-            speed,
-            age,
-        ]
-        text = Text(self._joined(words))
-        text.stylize(row.sign.style, 0, widths[2])
-        is_past = row.sign.word in ("blind", "stale", "CT stopped", "CT frozen")
-        if is_past:
-            text.stylize("dim", widths[2] + 1 + len(words[1]))
+    def _line(self, row: Row) -> Text:
+        columns = self._columns
+        text = Text(columns.line(row, utf8=self._utf8))
+        text.stylize(row.sign.style, 0, columns.state)
+        if row.is_past:
+            text.stylize("dim", len(text.plain) - sum(columns[3:]) - len(columns[3:]))
+        if row.card.id == self.chosen:
+            text.append(" " * max(0, self.size.width - text.cell_len))
+            text.stylize(Style(reverse=True, bold=self.has_focus))
         return text
-
-    def _joined(self, words: Sequence[str]) -> str:
-        name, target, state, phase, step, speed, age = self._widths
-        cells = [set_cell_size(words[0], state), set_cell_size(words[1], name)]
-        if target:
-            cells.append(set_cell_size(words[2], target))
-        cells.append(set_cell_size(words[3], phase))
-        cells += [_right(word, wide) for word, wide in zip(words[4:], (step, speed, age), strict=True)]
-        return " ".join(cells)
-
-
-def _right(word: str, width: int) -> str:
-    return " " * (width - cell_len(word)) + word if cell_len(word) <= width else set_cell_size(word, width)
