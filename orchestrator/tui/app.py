@@ -7,6 +7,7 @@ import signal
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
+from textual.actions import SkipAction
 from textual.app import App
 from textual.binding import Binding
 
@@ -45,7 +46,8 @@ class WatchApp(App[Ending]):
         Binding("tab", "next_panel(1)", priority=True, show=False),
         Binding("shift+tab", "next_panel(-1)", priority=True, show=False),
         *(Binding(str(n), f"open({name!r})", show=False) for n, name in enumerate(PANELS, 1)),
-        Binding("slash", "search", show=False),
+        # Before the key is handed on: what is typed ahead of the prompt is its answer, and no key.
+        Binding("slash", "search", priority=True, show=False),
         Binding("n", "go_on(1)", show=False),
         Binding("N", "go_on(-1)", show=False),
         Binding("escape", "leave_panel", show=False),
@@ -195,7 +197,7 @@ class WatchApp(App[Ending]):
         """Go to a panel."""
         if not self._is_covered and name in self.body.panels:
             self.body.open(name)
-            self.body.panel(name).focus()
+            self.screen.set_focus(self.body.panel(name))
 
     def action_act(self, name: str) -> None:
         """Do what is asked about the chosen run."""
@@ -207,8 +209,9 @@ class WatchApp(App[Ending]):
 
     def action_search(self) -> None:
         """Ask what to search in the panel, or which runs to show."""
-        if not self._is_covered:
-            self._prompt.ask(self.focused)
+        if self._is_covered or self._prompt.is_asking:
+            raise SkipAction
+        self._prompt.ask(self.focused)
 
     def on_input_submitted(self) -> None:
         """Search, or keep the filter."""

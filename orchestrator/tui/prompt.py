@@ -19,13 +19,14 @@ class Prompt(Input):
 
     def __init__(self, runs: RunList) -> None:
         super().__init__(id="prompt", compact=True)
+        self.display = False
         self._runs = runs
         self._asker: Widget = runs
 
     @property
     def is_asking(self) -> bool:
         """Whether it is in sight."""
-        return self.has_class("asking")
+        return self.display
 
     def ask(self, asker: Widget | None) -> None:
         """Ask for the widget that has the keys."""
@@ -33,8 +34,8 @@ class Prompt(Input):
         is_panel = self._asker is not self._runs
         self.placeholder = "search" if is_panel else "only runs with (name, place or state)"
         self.value = "" if is_panel else self._runs.filter
-        self.add_class("asking")
-        self.focus()
+        self.display = True
+        self.screen.set_focus(self)
 
     def watch_value(self, value: str) -> None:
         """Filter as it is typed."""
@@ -55,5 +56,5 @@ class Prompt(Input):
 
     def end(self) -> None:
         """Go out of sight."""
-        self.remove_class("asking")
-        self._asker.focus()
+        self.display = False
+        self.screen.set_focus(self._asker)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
+from textual.actions import SkipAction
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import ModalScreen, Screen
@@ -50,7 +51,7 @@ class Reader(Screen[None]):
 
     BINDINGS: ClassVar = [
         Binding("escape,q", "leave", show=False),
-        Binding("slash", "search", show=False),
+        Binding("slash", "search", priority=True, show=False),
         Binding("n", "go_on(1)", show=False),
         Binding("N", "go_on(-1)", show=False),
     ]
@@ -66,7 +67,9 @@ class Reader(Screen[None]):
         """Lay it out."""
         yield Static(Text(self._title, style="bold", no_wrap=True, overflow="ellipsis"), id="head")
         yield self.lines
-        yield Input(id="prompt", compact=True, placeholder="search")
+        prompt = Input(id="prompt", compact=True, placeholder="search")
+        prompt.display = False
+        yield prompt
         yield Static(Text(self.KEYS, no_wrap=True, overflow="ellipsis"), id="foot")
 
     def on_mount(self) -> None:
@@ -88,7 +91,7 @@ class Reader(Screen[None]):
 
     def action_leave(self) -> None:
         """Go back; of a search only that ends."""
-        if self.query_one("#prompt").has_class("asking"):
+        if self.query_one("#prompt").display:
             self._end_search()
         else:
             self.dismiss()
@@ -96,9 +99,10 @@ class Reader(Screen[None]):
     def action_search(self) -> None:
         """Ask for what to search."""
         prompt = self.query_one("#prompt", Input)
-        prompt.add_class("asking")
-        prompt.value = ""
-        prompt.focus()
+        if prompt.display:
+            raise SkipAction
+        prompt.display, prompt.value = True, ""
+        self.set_focus(prompt)
 
     def action_go_on(self, by: int) -> None:
         """Go to the next place."""
@@ -112,8 +116,8 @@ class Reader(Screen[None]):
             self.tell(f"{self._title.partition(' - not found')[0]} - not found: {event.value!r}")
 
     def _end_search(self) -> None:
-        self.query_one("#prompt").remove_class("asking")
-        self.lines.focus()
+        self.query_one("#prompt").display = False
+        self.set_focus(self.lines)
 
 
 class LogScreen(Reader):

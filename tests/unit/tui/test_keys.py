@@ -6,6 +6,7 @@ import threading
 from contextlib import nullcontext
 
 import pytest
+from textual import events
 
 from orchestrator.errors import ConfigError, Exit, NotFound, RecordError
 from orchestrator.tui.app import WatchApp
@@ -93,6 +94,19 @@ def test_a_filter_shows_only_what_has_the_word_and_escape_shows_all(three):
     played = three.play(act=act)
     assert three.asking.asked == []
     assert played.app.return_value is None, "a letter that is typed is no key"
+
+
+def test_what_is_typed_ahead_of_the_prompt_is_its_answer_and_no_key(three):
+    async def act(app, pilot):
+        for keys in (("slash", "q", "slash", "s"), ("escape",), ("4",), ("slash", "s", "q", "enter")):
+            for key in keys:
+                app.post_message(events.Key(key, key if len(key) == 1 else None))
+            await settle(app, pilot)
+            assert len(app.screen_stack) == 1
+        assert app.body.log_view.pattern == "sq"
+
+    played = three.play(act=act)
+    assert played.app.return_value is None
 
 
 def test_runs_come_and_go(three):
