@@ -84,7 +84,7 @@ def test_a_run_dies_and_comes_back_in_sight_and_keys_read_and_stop_it(local):
         terminal.press("3")
         terminal.wait_for("attempt 2 started by watch")
         terminal.press("/", "root", "Enter")
-        terminal.wait_for("diagnosis: fx_trace_race", "root (log byte")
+        terminal.wait_for("root (log byte", "RuntimeError: Detected")
         terminal.press("1")
         terminal.wait_for("training loss", "x fx_trace_race at 60")
         terminal.press("e")
