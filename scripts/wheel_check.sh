@@ -16,4 +16,5 @@ export XDG_STATE_HOME="$work/state" XDG_CONFIG_HOME="$work/config"
 "$work/venv/bin/dflashctl" inventory list
 "$work/venv/bin/dflashctl" launch --host 10.1.2.6 --ct 200 --dry-run
 "$work/venv/bin/dflashctl" ps
+"$work/venv/bin/dflashctl" provision --host local --check || [ $? = 14 ]
 echo "wheel: $(du -h dist/*.whl | cut -f1), works without torch"
