@@ -88,7 +88,7 @@ def test_a_run_dies_and_comes_back_in_sight_and_keys_read_and_stop_it(local):
         terminal.press("1")
         terminal.wait_for("training loss", "x fx_trace_race at 60")
         terminal.press("e")
-        terminal.wait_for("r1: explain", "fx_trace_race in attempt 1", "the log around it", "| RuntimeError")
+        terminal.wait_for("r1: explain", "fx_trace_race in attempt 1", "the log around it", "| step ")
         terminal.press("Escape")
         terminal("resize-window", "-t", "t", "-x", "120", "-y", "40")
         terminal.wait_for("story", "loss and speed", "GPUs", "log")
