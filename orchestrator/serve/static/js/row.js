@@ -1,0 +1,79 @@
+// One row of the fleet: a cell is touched only when its text differs.
+
+import { el, now, put, ROOT, since } from "./page.js";
+import { duration, loss, nextAct, rate, stateOf, whole } from "./words.js";
+
+const FRESH_S = 8; // a look alone is told every few seconds
+const STALE_S = 10;
+
+const cell = (name, props = {}) => el("div", { role: "cell", class: name, ...props });
+
+export class Row {
+  constructor(id) {
+    this.link = el("a", { href: `${ROOT}/runs/${id}` });
+    this.glyph = el("span", { class: "glyph", "aria-hidden": "true" });
+    this.word = el("span");
+    this.count = el("span");
+    this.fill = el("i");
+    this.state = cell("state");
+    this.state.append(this.glyph, this.word);
+    this.name = el("div", { role: "rowheader", class: "name" }, this.link);
+    this.step = cell("step was");
+    this.step.append(this.count, el("span", { class: "bar", "aria-hidden": "true" }, this.fill));
+    this.target = cell("target", { data: { label: "at" } });
+    this.phase = cell("phase was");
+    this.loss = cell("loss num was", { data: { label: "loss" } });
+    this.speed = cell("speed num was", { data: { label: "tok/s" } });
+    this.eta = cell("eta num was", { data: { label: "ETA" } });
+    this.seen = cell("seen num", { data: { label: "seen" } });
+    this.try = cell("try num", { data: { label: "try" } });
+    this.next = cell("next");
+    this.node = el("div", { role: "row", class: "row", data: { id } }, this.state, this.name, this.target, this.phase, this.step, this.loss, this.speed, this.eta, this.seen, this.try, this.next);
+    this.share = -1;
+    this.card = null;
+  }
+
+  draw(card, acting) {
+    this.card = card;
+    const state = stateOf(card);
+    if (this.node.dataset.level !== state.level) this.node.dataset.level = state.level;
+    put(this.glyph, state.glyph);
+    put(this.word, state.word);
+    put(this.link, card.name);
+    if (this.link.title !== card.name) this.link.title = card.name;
+    put(this.target, card.target);
+    put(this.phase, card.phase ?? "");
+    put(this.count, card.step === null ? "" : card.total_steps ? `${whole(card.step)} / ${whole(card.total_steps)}` : whole(card.step));
+    const share = card.step !== null && card.total_steps ? Math.round((1000 * card.step) / card.total_steps) / 1000 : 0;
+    if (share !== this.share) {
+      this.share = share;
+      this.fill.style.transform = `scaleX(${Math.min(1, share)})`;
+    }
+    put(this.loss, loss(card.loss));
+    put(this.speed, rate(card.tokens_per_s));
+    put(this.eta, card.blind ? "" : duration(card.eta_s));
+    put(this.try, card.attempt === null ? "" : String(card.attempt));
+    this.tick(acting);
+  }
+
+  /** What changes with time alone. */
+  tick(acting) {
+    const card = this.card;
+    if (!card) return;
+    const age = since(card.looked_at);
+    put(this.seen, age === null ? "never" : age < FRESH_S ? "now" : duration(age));
+    this.seen.classList.toggle("warn", !card.has_ended && (age === null ? card.state !== "new" : age > STALE_S));
+    const text = said(card, acting);
+    put(this.next, text);
+    if (this.next.title !== text) this.next.title = text;
+  }
+}
+
+/** What happened to it and what comes next, in a line. */
+function said(card, acting) {
+  const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
+  const state = stateOf(card);
+  const what = card.blind ? `not seen: ${card.blind}` : state.level === "good" ? "" : card.failure_title ?? (state.level === "plain" ? "" : card.summary);
+  const next = card.is_busy ? "acting now" : nextAct(card.next_act, due, acting && card.is_acting);
+  return [what, next, card.remark].filter(Boolean).join("; ");
+}
