@@ -33,6 +33,7 @@ from orchestrator.cli import (
     recording,
     replaying,
     ruling,
+    serving,
     stacking,
     telling,
     tidying,
@@ -105,6 +106,7 @@ def _globals(
 launching.register(app)
 changing.register(app)
 watching.register(app)
+serving.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)

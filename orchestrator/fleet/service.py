@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from orchestrator.contained import contained
 from orchestrator.errors import OrchestratorError, PlaybookError
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from orchestrator.watch.runwatch import RunWatch
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 LOOK_FOR_RUNS_S = 1.0
 STOP_S = 10.0
@@ -105,6 +109,7 @@ class FleetWatch:
         self._reloading = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
         self.each_turn: list[Callable[[], None]] = []  # called in the watch's thread
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         board.draw(self._cards)
 
     @property
@@ -132,6 +137,20 @@ class FleetWatch:
         if self._thread.is_alive():
             self._thread.join(STOP_S)
 
+    def ask(self, work: Callable[[], T]) -> Future[T]:
+        """Have something quick worked out in the watch's thread, where its runs may be looked at."""
+        future: Future[T] = Future()
+        self._asked.put((work, future))
+        return future
+
+    def playbook(self, row: RunRow) -> Playbook:
+        """Return a run's own playbook.
+
+        Raises:
+            PlaybookError: It cannot be used.
+        """
+        return self._ways.playbook(row)
+
     def reload(self) -> None:
         """Read the playbooks anew at the next turn; a run that is being acted on is reread afterwards."""
         self._reloading.set()
@@ -148,9 +167,18 @@ class FleetWatch:
                 self._look_for_runs()
                 for call in self.each_turn:
                     call()
+                self._answer()
                 self._sink.refresh()
                 self.turned_at = self._clock.monotonic()
         self.board.publish()
+
+    def _answer(self) -> None:
+        """Work out what was asked; what fails there is its asker's, not the watch's."""
+        while not self._asked.empty():
+            work, future = self._asked.get_nowait()
+            if future.set_running_or_notify_cancel():
+                with contained(future.set_exception):
+                    future.set_result(work())
 
     def _failed(self, error: Exception) -> None:
         is_ours = not isinstance(error, (OrchestratorError, OSError))
