@@ -98,6 +98,6 @@ def test_a_relaunch_waits_for_a_stranger_on_the_gpu_and_names_it(local):
         assert local.attempts("held") == [1]
     finally:
         holder.kill()
-        holder.wait()
+        holder.communicate()
     watch.wait_for(lambda event: event["kind"] == "metrics" and event["attempt"] == 2, LIMIT_S)
     local.run("stop", "held", "--grace", "10s")

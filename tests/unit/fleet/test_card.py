@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from orchestrator.errors import HostUnreachable
+from orchestrator.fleet.card import card_of
+from orchestrator.record import Record
+from orchestrator.types.decision import ActKind
+from orchestrator.types.failure import RunState
+from tests.builders import NOW, ago, attempt_message, heartbeat_json, run_message
+from tests.unit.fleet.test_board import make_card
+from tests.unit.watch.bench import HELLO, Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GPU = {
+    "type": "gpu", "source": "nvml",
+    "gpus": [{"index": 0, "memory_used_bytes": 5 << 30, "processes": [{"pid": 7}]}, {"index": 1}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def bench(tmp_path) -> Iterator[Bench]:
+    with Record.open(tmp_path / "r.sqlite3") as record:
+        yield Bench(record)
+
+
+def test_before_a_look_nothing_is_known(bench):
+    card = card_of(bench.run)
+    assert (card.state, card.attempt, card.step, card.looked_at, card.has_ended) == (
+        RunState.NEW,
+        None,
+        None,
+        None,
+        False,
+    )
+    assert card.blind == "not looked yet"
+    assert card.is_stale(NOW)
+
+
+def test_a_run_that_trains(bench):
+    beat = heartbeat_json(step=40, total_steps=100, loss=2.5, tokens_per_s=1200.0, step_s=0.5)
+    message = run_message()
+    message["spec"]["gpus"] = [1]
+    bench.send(HELLO, message, attempt_message("heartbeat", beat), GPU)
+    bench.turn()
+    card = card_of(bench.run)
+    assert (card.state, card.phase, card.step, card.total_steps) == (RunState.HEALTHY, "train", 40, 100)
+    assert (card.loss, card.tokens_per_s, card.attempt, card.checkpoint_step) == (2.5, 1200.0, 1, 25)
+    assert card.eta_s == pytest.approx(30.0)
+    assert card.blind is None
+    assert not card.is_stale(bench.clock.now())
+    assert [each.is_own for each in card.gpus] == [False, True]
+    assert card.gpus[0].gpu.pids == (7,)
+
+
+def test_a_container_whose_clock_is_off_is_shown_by_the_near_clock(bench):
+    late = {**HELLO, "now": NOW.timestamp() + 180.0}
+    message = run_message()
+    message["attempt_info"]["started_at"] = "2026-11-29T12:02:00.000000Z"
+    bench.send(late, message)
+    bench.turn()
+    card = card_of(bench.run)
+    assert card.clock_skew_s == pytest.approx(180.0)
+    assert card.started_at == NOW - timedelta(seconds=60)
+    assert card.age_s(bench.clock.now()) == pytest.approx(0.0, abs=1.0)
+
+
+def test_a_death_shows_its_class_and_what_comes_next(bench):
+    bench.send(HELLO, run_message(), attempt_message("heartbeat", heartbeat_json()))
+    bench.turn()
+    bench.die()
+    card = card_of(bench.run)
+    assert card.state is RunState.DEAD
+    assert card.eta_s is None
+    assert card.next_act is not None
+    assert card.next_act.kind is not ActKind.NONE
+    assert card.next_act.reason
+
+
+def test_a_cut_keeps_what_was_seen_and_says_that_it_is_of_the_past(bench):
+    bench.send(HELLO, run_message(), attempt_message("heartbeat", heartbeat_json(step=40)))
+    bench.turn()
+    bench.lose(HostUnreachable("no route to host"))
+    bench.turn()
+    card = card_of(bench.run)
+    assert card.blind is not None
+    assert "no route to host" in card.blind
+    assert card.step == 40
+    assert card.is_stale(bench.clock.now())
+
+
+def test_what_is_old_is_stale_unless_the_run_has_ended():
+    assert make_card(looked_at=ago(11)).is_stale(NOW)
+    assert not make_card(looked_at=ago(9)).is_stale(NOW)
+    assert not make_card(looked_at=ago(999), has_ended=True).is_stale(NOW)
+    assert make_card(looked_at=ago(-60)).age_s(NOW) == 0.0  # a clock that was set back
