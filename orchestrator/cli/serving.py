@@ -68,7 +68,7 @@ def serve(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Watch all runs as a service: acts by their playbooks, serves a dashboard, an API, metrics, a health check.
+    """Watch all runs as a service: act by their playbooks, with a dashboard, an API, metrics, a health check.
 
     Reading is free on loopback; acts need the token everywhere. SIGHUP rereads
     playbooks and messages, SIGTERM and Ctrl-C end it; runs go on.

@@ -81,7 +81,7 @@ def gpus_body(readings: Sequence[GpuRow], card: RunCard | None) -> dict[str, Any
 
 
 def thinned(rows: Sequence[T], limit: int, value: Callable[[T], float | None]) -> list[T]:
-    """Return at most `limit` rows: the first, the last, and of each span between the lowest and the highest."""
+    """Return at most `limit` rows: first and last, and of each span between the lowest and the highest."""
     if len(rows) <= limit:
         return list(rows)
     num_spans = (limit - 2) // 2

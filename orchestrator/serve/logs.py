@@ -1,4 +1,4 @@
-"""Bytes of an attempt's log by offset, from the container; a range costs what it holds, not what the log does."""
+"""Bytes of an attempt's log by offset, from the container; a range costs only what it holds."""
 
 from __future__ import annotations
 

@@ -104,15 +104,18 @@ class Running:
         self.ready()
 
     async def _reload(self) -> None:
-        """Read playbooks and settings of messages anew; what is wrong in them is told, and the old ones go on."""
+        """Read playbooks and settings of messages anew; what is wrong is told, and the old go on."""
         self.notifier.reloading()
         fleet = self.parts.fleet
         fleet.reload()
-        text, level = "reloaded: playbooks and messages", Level.INFO
+        problem: Exception | None = None
         try:
             await asyncio.to_thread(self.relay.reload, fleet)
         except (OrchestratorError, TimeoutError) as error:
-            text, level = f"reloaded the playbooks, but not the messages: {error}", Level.WARNING
+            problem = error
+        text, level = "reloaded: playbooks and messages", Level.INFO
+        if problem is not None:
+            text, level = f"reloaded the playbooks, but not the messages: {problem}", Level.WARNING
             logger.error("%s", text)
         now = self.parts.clock.now()
         event = WatchEvent(kind="reload", at=now, run="-", target="-", attempt=None, text=text, level=level)

@@ -19,7 +19,7 @@ class Notifier:
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         env = os.environ if env is None else env
         named = env.get("NOTIFY_SOCKET", "")
-        # `@` stands for the null byte of an abstract address; other kinds, such as vsock, are not meant for us.
+        # `@` stands for the null byte of an abstract address; other kinds, such as vsock, are not spoken.
         self._address = (
             "\0" + named[1:] if named.startswith("@") else named if named.startswith("/") else None
         )

@@ -76,17 +76,16 @@ def load(path: Path | None = None) -> Token:
         return _made(place)
     except OSError as cause:
         raise _unreadable(place, cause) from cause
-    with os.fdopen(fd, "rb") as file:
+    try:
         mode = os.fstat(fd).st_mode
-        if mode & _OTHERS:
-            why = f"others may read it (mode {mode & 0o777:04o}), and it holds the token"
-            raise ConfigError(f"{place}: {why}", hint=f"`chmod 600 {place}`")
-        try:
-            data = file.read(_MAX_BYTES)
-        except OSError as cause:
-            raise ConfigError(
-                f"{place}: cannot be read: {cause.strerror}", hint="see --token-file"
-            ) from cause
+        data = os.read(fd, _MAX_BYTES)
+    except OSError as cause:
+        raise _unreadable(place, cause) from cause
+    finally:
+        os.close(fd)
+    if mode & _OTHERS:
+        why = f"others may read it (mode {mode & 0o777:04o}), and it holds the token"
+        raise ConfigError(f"{place}: {why}", hint=f"`chmod 600 {place}`")
     word = data.decode("utf-8", "replace").strip()
     if not re.fullmatch(r"[!-~]+", word) or len(word) < MIN_CHARACTERS:
         raise ConfigError(
