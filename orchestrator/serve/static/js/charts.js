@@ -105,10 +105,10 @@ export class Charts {
       height: HEIGHT,
       cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: true, y: false, dist: 5 }, points: { show: false } },
       legend: { show: false },
-      scales: { x: { time: false }, y: field === "loss" && this.isLog ? { distr: 3 } : { range: (_, low, high) => this.#limits(field, low, high) } },
+      scales: { x: { time: false }, y: field === "loss" && this.isLog ? { distr: 3 } : { range: (plot, low, high) => this.#limits(field, low, high, plot.scales.x) } },
       axes: [
         { stroke: ink, grid, ticks: grid, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? whole(tick) : "")) },
-        { stroke: ink, grid, ticks: grid, size: 64, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : field === "loss" ? String(+tick.toPrecision(4)) : words(tick))) },
+        { stroke: ink, grid, ticks: grid, size: 56, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : field === "loss" ? String(+tick.toPrecision(4)) : words(tick))) },
       ],
       series: [{}, ...series.map((each, n) => ({ label: `attempt ${each.attempt}`, stroke: colour(colourOf(n)), width: 1.6, dash: n >= NUM_COLOURS ? [6, 3] : undefined, spanGaps: true, points: { show: each.steps.length < 3 } }))],
       hooks: {
@@ -121,10 +121,10 @@ export class Charts {
   }
 
   /** A single spike or a first step must not flatten the rest: the limits hold 99 of 100 points. */
-  #limits(field, low, high) {
+  #limits(field, low, high, x) {
     if (low === null || high === null) return [0, 1];
     if (field !== "loss") return [0, high * 1.05 || 1];
-    const all = this.data.series.flatMap((each) => each.loss).filter((value) => value !== null).sort((a, b) => a - b);
+    const all = this.data.series.flatMap((each) => each.loss.filter((value, i) => value !== null && each.steps[i] >= x.min && each.steps[i] <= x.max)).sort((a, b) => a - b);
     const top = Math.max(Math.min(high, all[Math.floor(all.length * 0.99)] ?? high), low);
     const room = (top - low || Math.abs(top) || 1) * 0.06;
     return [low - room, top + room];
@@ -143,6 +143,7 @@ export class Charts {
     ctx.lineWidth = ratio;
     ctx.font = `${11 * ratio}px system-ui, sans-serif`;
     ctx.textBaseline = "top";
+    ctx.textAlign = "left";
     const paper = colour("--bg");
     const taken = []; // [row, right edge]
     for (const death of this.data.deaths) {

@@ -21,6 +21,7 @@ let total = 0;
 let rest = null; // the node of a last line that has no end yet
 let follows = !query.has("at");
 let isBusy = false;
+let isJumping = false; // nothing is appended meanwhile
 let wanted = 0; // jumps so far: what an older one fetches is dropped
 let marked = null;
 let searching = null;
@@ -92,7 +93,7 @@ function prepend(got) {
 
 /** Fetch what is missing near the edges of the view, one piece at a time. */
 async function fill() {
-  if (isBusy || !chunks.length) return;
+  if (isBusy || isJumping || !chunks.length) return;
   const turn = wanted;
   const below = view.scrollHeight - view.scrollTop - view.clientHeight;
   const isUp = view.scrollTop < NEAR && chunks[0].start > 0;
@@ -123,6 +124,7 @@ async function jump(byte, isMarked = false) {
 
 async function load(byte, isMarked) {
   const turn = ++wanted;
+  isJumping = true;
   told("reading…");
   try {
     const start = await lineStart(ID, attempt, byte);
@@ -143,6 +145,8 @@ async function load(byte, isMarked) {
   } catch (error) {
     if (turn === wanted) told(error.message, "bad");
     return;
+  } finally {
+    if (turn === wanted) isJumping = false;
   }
   showPlace();
   fill();
@@ -169,6 +173,7 @@ function reveal(byte, isMarked) {
 
 async function toEnd() {
   const turn = ++wanted;
+  isJumping = true;
   told("reading…");
   try {
     const start = total ? await lineStart(ID, attempt, Math.max(0, total - CHUNK / 2)) : -1;
@@ -191,6 +196,8 @@ async function toEnd() {
   } catch (error) {
     if (turn === wanted) told(error.status === 404 ? "there is no log yet" : error.message, error.status === 404 ? "" : "bad");
     return;
+  } finally {
+    if (turn === wanted) isJumping = false;
   }
   setFollow(true);
   showPlace();
@@ -204,7 +211,7 @@ async function newestStart() {
 }
 
 async function followOn() {
-  if (!follows || isBusy || document.hidden || !isKnown) return;
+  if (!follows || isBusy || isJumping || document.hidden || !isKnown) return;
   const turn = wanted;
   isBusy = true;
   try {

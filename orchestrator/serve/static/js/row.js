@@ -73,7 +73,7 @@ export class Row {
 function said(card, acting) {
   const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
   const state = stateOf(card);
-  const what = card.blind ? `not seen: ${card.blind}` : state.level === "good" ? "" : card.failure_title ?? (state.level === "plain" ? "" : card.summary);
+  const what = card.blind ? `not seen: ${card.blind}` : state.level === "good" || state.level === "plain" ? "" : card.failure ?? card.summary;
   const next = card.is_busy ? "acting now" : nextAct(card.next_act, due, acting && card.is_acting);
   return [what, next, card.remark].filter(Boolean).join("; ");
 }

@@ -106,7 +106,7 @@ async function fillAround(box, proof, run, attempt) {
 // -- the timeline
 
 export function drawStory(box, detail) {
-  const entries = detail.timeline.toReversed();
+  const entries = detail.timeline.filter((entry) => !isRepeated(entry, detail.timeline)).toReversed();
   if (!entries.length) {
     box.replaceChildren(faint("Nothing is on record yet."));
     return;
@@ -128,26 +128,34 @@ export function drawStory(box, detail) {
   box.replaceChildren(...parts);
 }
 
+/** A change of state that a diagnosis of the same moment tells in full. */
+function isRepeated(entry, all) {
+  const at = Date.parse(entry.at);
+  return entry.kind === "transition" && all.some((each) => each.kind === "diagnosis" && each.attempt === entry.attempt && Math.abs(Date.parse(each.at) - at) < 1_000);
+}
+
 // -- tables
 
-function table(caption, heads, rows) {
+function table(caption, heads, rows, isTitled = false) {
   const long = (text) => (text.length > 28 ? "long" : null);
   return el(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    el("table", {}, el("caption", { text: caption }), el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), el("tbody", {}, ...rows.map(([first, ...rest]) => el("tr", {}, el("th", { scope: "row", class: long(first), text: first }), ...rest.map((text) => el("td", { class: long(text), text })))))),
+    el("table", {}, el("caption", { class: isTitled ? "unseen" : null, text: caption }), el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), el("tbody", {}, ...rows.map(([first, ...rest]) => el("tr", {}, el("th", { scope: "row", class: long(first), text: first }), ...rest.map((text) => el("td", { class: long(text), text })))))),
   );
 }
 
 export function drawAttempts(box, detail) {
   const rows = detail.attempts.toReversed().map((each) => {
-    const steps = each.last_step === null ? "" : `${whole(each.first_step ?? 0)} to ${whole(each.last_step)}`;
+    const steps = each.last_step === null ? "" : each.first_step === null ? `up to ${whole(each.last_step)}` : `${whole(each.first_step)} to ${whole(each.last_step)}`;
     const how = each.exit_signal !== null ? `signal ${each.exit_signal}` : each.exit_code !== null ? `exit code ${each.exit_code}` : "";
     const end = each.ended_at ? [each.failure_title ?? each.failure, how].filter(Boolean).join(", ") : "running";
     const lasted = each.started_at && each.ended_at ? duration((Date.parse(each.ended_at) - Date.parse(each.started_at)) / 1000) : "";
     return [String(each.n), end, steps, lasted, each.started_at ? clock(each.started_at, now()) : "", each.by ?? "", each.changes.map(({ key, value }) => `${key}=${value}`).join(", ")];
   });
-  if (rows.length) box.replaceChildren(table("Attempts", ["Attempt", "End", "Steps", "Lasted", "Began", "By", "Changed"], rows));
+  const heads = ["Attempt", "End", "Steps", "Lasted", "Began", "By", "Changed"];
+  const used = heads.map((_, n) => n).filter((n) => rows.some((row) => row[n]));
+  if (rows.length) box.replaceChildren(table("Attempts", used.map((n) => heads[n]), rows.map((row) => used.map((n) => row[n])), true));
   else box.replaceChildren(faint("No attempt is on record."));
 }
 
