@@ -50,7 +50,7 @@ _STREAM = {
     **_PROBLEMS,
     200: {
         "content": {"text/event-stream": {}},
-        "description": "`fleet` (Fleet) first, then `runs` (Changes) and `told` (Told).",
+        "description": "`fleet` (Fleet) first, then `runs` (Changes), `told` (Told), and in silence `ping`.",
     },
 }
 

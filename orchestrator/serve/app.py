@@ -49,7 +49,7 @@ _STATUSES: tuple[tuple[type[OrchestratorError], int], ...] = (
 )
 
 
-def create_app(parts: Parts, *, root_path: str = "") -> ASGIApp:
+def create_app(parts: Parts) -> ASGIApp:
     """Return the whole service, guarded."""
     pages = Pages(parts)
     app = FastAPI(
@@ -59,7 +59,6 @@ def create_app(parts: Parts, *, root_path: str = "") -> ASGIApp:
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
-        root_path=root_path,
         lifespan=_lifespan(parts),
         redirect_slashes=False,
     )

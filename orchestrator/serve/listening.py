@@ -49,8 +49,10 @@ def parse(text: str) -> Place:
 
 def _split(text: str) -> tuple[str, str]:
     if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        return host, rest[1:] if rest.startswith(":") else str(DEFAULT_PORT) if not rest else ""
+        host, bracket, rest = text[1:].partition("]")
+        if bracket and not rest:
+            return host, str(DEFAULT_PORT)
+        return host, rest[1:] if rest.startswith(":") else ""
     if text.count(":") > 1:  # an IPv6 address alone
         return text, str(DEFAULT_PORT)
     host, colon, port = text.partition(":")

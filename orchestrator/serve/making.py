@@ -55,9 +55,10 @@ def make(
         acting=acting,
     )
     return Running(
-        app=create_app(parts, root_path=root_path),
+        app=create_app(parts),
         parts=parts,
         relay=relay,
         notifier=Notifier(),
+        root_path=root_path,
         ready=ready,
     )

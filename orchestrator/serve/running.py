@@ -40,6 +40,7 @@ class Running:
     relay: Relay
     notifier: Notifier
     ready: Callable[[], None]
+    root_path: str = ""  # a proxy in front takes it away
 
     def run(self, listener: socket.socket) -> Exit:
         """Serve until a signal ends it.
@@ -70,6 +71,7 @@ class Running:
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            root_path=self.root_path,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=int(DRAIN_S),
         )

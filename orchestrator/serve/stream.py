@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from orchestrator.serve.hub import Place
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from orchestrator.serve.hub import Hub
 
@@ -16,7 +16,7 @@ RETRY_MS = 2_000
 MAX_READERS = 200
 
 
-async def events(hub: Hub, last_event_id: str | None) -> AsyncIterator[bytes]:
+async def events(hub: Hub, last_event_id: str | None) -> AsyncGenerator[bytes, None]:
     """Yield events until the reader leaves or the service ends.
 
     Whoever comes back with the last event's id gets what changed since; else the whole fleet comes first.

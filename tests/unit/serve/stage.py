@@ -130,7 +130,9 @@ def staged(home: Path, *, reads_freely: bool = True, acting: bool = True) -> Ite
         ways = Ways(site=no_site, playbook=lambda _row: load(shipped()), shipped=lambda: load(shipped()))
         fleet = FleetWatch(record, board, CLOCK, ways, acting=acting)
         rules = Rules(
-            token=Token(SECRET, home / "token"), reads_freely=reads_freely, names=frozenset({"box.lan", "localhost"})
+            token=Token(SECRET, home / "token"),
+            reads_freely=reads_freely,
+            names=frozenset({"box.lan", "localhost"}),
         )
         parts = Parts(
             fleet=fleet, record=record, clock=CLOCK, asking=Asking(record, CLOCK, no_site),
@@ -162,7 +164,11 @@ def add_run(stage: Stage, name: str = "run-1", *, attempts: int = 2) -> RunRow:
         state = RunState.FINISHED if is_last else RunState.DEAD
         evidence = Evidence(source="log", text=f"line {HOSTILE} {LEAKED}", role=Role.ROOT, offset=12, rank=3)
         found = Diagnosis(
-            state=state, failure=failure, summary=f"summary {HOSTILE}", evidence=(evidence,), cascades=(evidence,)
+            state=state,
+            failure=failure,
+            summary=f"summary {HOSTILE}",
+            evidence=(evidence,),
+            cascades=(evidence,),
         )
         record.add_metrics(
             row.id, n,

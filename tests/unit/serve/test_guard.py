@@ -8,7 +8,15 @@ from orchestrator.serve.guard import POLICY, host_name
 from orchestrator.serve.limiting import MAX_ADDRESSES, MAX_WRONG, REST_S, WrongLogins
 from tests.unit.serve.stage import SECRET, WHERE, add_run, begin, staged
 
-READS = ("/", "/api/v1/fleet", "/api/v1/session", "/api/v1/openapi.json", "/metrics", "/runs/1", "/api/v1/runs/1/lines")
+READS = (
+    "/",
+    "/api/v1/fleet",
+    "/api/v1/session",
+    "/api/v1/openapi.json",
+    "/metrics",
+    "/runs/1",
+    "/api/v1/runs/1/lines",
+)
 ACTS = ("/api/v1/runs/1/stop", "/api/v1/runs/1/relaunch")
 
 
@@ -73,7 +81,8 @@ def test_a_person_without_a_login_is_led_to_it_and_back(away):
 
 
 @pytest.mark.parametrize(
-    "there", ["//evil.example/", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nb: c", ""]
+    "there",
+    ["//evil.example/", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nb: c", ""],
 )
 def test_a_login_leads_nowhere_else(here, there):
     done = here.client().post("/login", data={"token": SECRET, "next": there})
@@ -90,7 +99,9 @@ def test_what_needs_no_login_tells_nothing_of_the_runs(away, monkeypatch):
     assert "run-1" in client.get("/healthz", headers={"authorization": f"Bearer {SECRET}"}).text
 
 
-@pytest.mark.parametrize("path", ["/static/../guard.py", "/static/..%2f..%2fguard.py", "/login/../api/v1/fleet", "/static"])
+@pytest.mark.parametrize(
+    "path", ["/static/../guard.py", "/static/..%2f..%2fguard.py", "/login/../api/v1/fleet", "/static"]
+)
 def test_no_free_path_leads_to_another(away, path):
     answer = away.client().get(path)
     assert answer.status_code in (401, 404)
@@ -159,7 +170,9 @@ def test_what_only_looks_does_nothing(tmp_path):
 # -- names of this server
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "box.lan.evil"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "", "box.lan.evil"]
+)
 def test_a_name_that_was_made_to_lead_here_is_refused(here, host):
     for path in ("/api/v1/fleet", "/login", "/healthz", "/static/icon.svg"):
         refused = here.client().get(path, headers={"host": host})
@@ -167,7 +180,9 @@ def test_a_name_that_was_made_to_lead_here_is_refused(here, host):
         assert refused.json()["error"]["code"] == "unknown_host"
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost", "LOCALHOST:9000", "[::1]:8765", "10.1.2.3", "box.lan:8765"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:1", "localhost", "LOCALHOST:9000", "[::1]:8765", "10.1.2.3", "box.lan:8765"]
+)
 def test_its_own_addresses_and_names_are_answered(here, host):
     assert here.client().get("/api/v1/fleet", headers={"host": host}).status_code == 200
 
@@ -233,7 +248,9 @@ def test_wrong_logins_are_counted_by_address_and_forgotten():
 # -- what every answer carries
 
 
-@pytest.mark.parametrize("path", ["/", "/nowhere", "/api/v1/fleet", "/api/v1/runs/9", "/static/icon.svg", "/login", "/healthz"])
+@pytest.mark.parametrize(
+    "path", ["/", "/nowhere", "/api/v1/fleet", "/api/v1/runs/9", "/static/icon.svg", "/login", "/healthz"]
+)
 def test_every_answer_has_the_policy_and_its_type_is_not_guessed(here, path):
     answer = here.client(accept="text/html").get(path)
     assert answer.headers["content-security-policy"] == POLICY

@@ -15,7 +15,7 @@ from orchestrator.fleet import Board
 from orchestrator.fleet.health import Health
 from orchestrator.serve import hub as hub_module
 from orchestrator.serve import models, stream
-from orchestrator.serve.cards import LOOK_TOLD_EVERY_S, is_news
+from orchestrator.serve.cards import LOOK_TOLD_EVERY_S, is_news, run_body
 from orchestrator.serve.hub import EVERY_S, MAX_REMOVED, Hub
 from orchestrator.types.failure import RunState
 from tests.builders import NOW
@@ -44,12 +44,12 @@ class Bench:
         self.hub.refresh()
 
     def changes(self, version: int) -> dict[str, Any]:
-        body = json.loads(self.hub.changes(version))
+        body: dict[str, Any] = json.loads(self.hub.changes(version))
         models.Changes.model_validate(body, strict=True)
         return body
 
     def whole(self) -> dict[str, Any]:
-        body = json.loads(self.hub.whole())
+        body: dict[str, Any] = json.loads(self.hub.whole())
         models.Fleet.model_validate(body, strict=True)
         return body
 
@@ -65,7 +65,10 @@ def ids(body: dict[str, Any]) -> list[int]:
 
 def test_the_whole_fleet_has_every_field_masked_and_finite(bench):
     bench.board.emit(told(f"it died {LEAKED} {HOSTILE}"))
-    bench.show(full_card(1, loss=math.nan, tokens_per_s=math.inf), make_card(2, name="\ud800x", summary="\x1b]0;t\x07"))
+    bench.show(
+        full_card(1, loss=math.nan, tokens_per_s=math.inf),
+        make_card(2, name="\ud800x", summary="\x1b]0;t\x07"),
+    )
     body = bench.whole()
     assert ids(body) == [1, 2]
     first = body["runs"][0]
@@ -113,8 +116,12 @@ def test_a_run_that_came_back_is_removed_no_more(bench):
 
 def test_each_card_is_made_into_json_once_whoever_reads(bench, monkeypatch):
     made = []
-    real = hub_module.run_body
-    monkeypatch.setattr(hub_module, "run_body", lambda card: made.append(card.id) or real(card))
+
+    def counted(card):
+        made.append(card.id)
+        return run_body(card)
+
+    monkeypatch.setattr(hub_module, "run_body", counted)
     bench.show(*(make_card(n) for n in range(1, 101)))
     before = bench.hub.place
     for _ in range(50):
@@ -166,7 +173,16 @@ def test_places_are_known_again_and_those_of_another_process_are_not(bench):
     other.show(make_card(1))
     assert bench.hub.place_of(other.hub.event_id(other.hub.place)) is None
     boot = bench.hub.event_id(place).partition(".")[0]
-    for word in (None, "", "x", f"{boot}.1", f"{boot}.99999.0", f"{boot}.1.99999", f"{boot}.-1.0", f"{boot}.²." + "9" * 400):
+    for word in (
+        None,
+        "",
+        "x",
+        f"{boot}.1",
+        f"{boot}.99999.0",
+        f"{boot}.1.99999",
+        f"{boot}.-1.0",
+        f"{boot}.²." + "9" * 400,
+    ):
         assert bench.hub.place_of(word) is None, word
 
 
@@ -251,7 +267,10 @@ def test_a_quiet_stream_shows_that_it_lives_and_ends_with_the_service(bench, mon
         bench.show(make_card(1))
         reader = stream.events(bench.hub, None)
         await some(reader, 1)
-        assert await anext(reader) == b": alive\n\n"
+        piece = (await anext(reader)).decode()
+        assert piece.startswith("event: ping\ndata: ")
+        assert "id:" not in piece, "a reader's place stays where it was"
+        assert "at" in json.loads(piece.partition("data: ")[2])
         bench.hub.close()
         with pytest.raises(StopAsyncIteration):
             await anext(reader)
