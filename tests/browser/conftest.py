@@ -1,20 +1,19 @@
-"""A browser for the pages; the real one of the system, since no other is downloaded."""
+"""A browser for the pages: the system's own Chromium, since no other is downloaded."""
 
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.browser.serving import Visit
 from tests.integration.local import Local, local_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from playwright.sync_api import Browser, Page
-    from tests.browser.serving import Serving
+    from playwright.sync_api import Browser
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -25,9 +24,23 @@ def browser() -> Iterator[Browser]:
 
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
-        pytest.fail("no Chromium here: apt install chromium (tests/lab/install.sh does)")
+        pytest.fail("no Chromium here: apt install chromium; tests/lab/install.sh does it")
     with sync_playwright() as started:
         # Root is refused Chromium's own sandbox; these are our own pages.
         made = started.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
         yield made
         made.close()
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory) -> Iterator[Local]:
+    with local_runs(tmp_path_factory.mktemp("runs")) as here:
+        yield here
+
+
+@pytest.fixture
+def visit(browser) -> Iterator[Visit]:
+    """Opens pages; afterwards nothing was logged as an error, and no other server was asked."""
+    visit = Visit(browser)
+    yield visit
+    visit.end()

@@ -3,7 +3,7 @@
 import { raw } from "./page.js";
 import { split } from "./lines.js";
 
-export const CHUNK = 64 << 10;
+export const CHUNK = 128 << 10;
 const MAX_FETCH = 1 << 20;
 
 /** A range of the log: {bytes, start, size, source}. */

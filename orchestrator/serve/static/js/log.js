@@ -9,8 +9,8 @@ import { Stream } from "./stream.js";
 
 const box = $("log");
 const ID = Number(box.dataset.run);
-const MAX_CHUNKS = 10;
-const NEAR = 1_200; // pixels from an edge at which more is fetched
+const MAX_CHUNKS = 6;
+const NEAR = 3_000; // pixels from an edge at which more is fetched
 const FOLLOW_MS = 1_000;
 const LINE_PX = 17;
 

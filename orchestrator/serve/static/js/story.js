@@ -140,7 +140,7 @@ function table(caption, heads, rows, isTitled = false) {
   const long = (text) => (text.length > 28 ? "long" : null);
   return el(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": `${caption}, a table` },
     el("table", {}, el("caption", { class: isTitled ? "unseen" : null, text: caption }), el("thead", {}, el("tr", {}, ...heads.map((text) => el("th", { scope: "col", text })))), el("tbody", {}, ...rows.map(([first, ...rest]) => el("tr", {}, el("th", { scope: "row", class: long(first), text: first }), ...rest.map((text) => el("td", { class: long(text), text })))))),
   );
 }
