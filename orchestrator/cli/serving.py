@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.serve.token import Token
 
 DEFAULT_LISTEN = "127.0.0.1:8765"
-_NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
 def register(app: typer.Typer) -> None:
@@ -92,16 +92,18 @@ def serve(
         return
     from orchestrator.serve import listening, token
 
+    root = _root(root_path)
+    _check_fd(ready_fd)
     secret = token.load(token_file)
     listener, place = listening.listen(listening.parse(listen))
     with listener, opened_record() as record:
 
         def ready() -> None:
-            _tell_ready(place, root_path, secret, ready_fd, as_json=as_json)
+            _tell_ready(f"{listening.url(place)}{root}", secret, ready_fd, as_json=as_json)
 
         running = _running(
             record, place, secret, acting=act, telling=notify, playbook=playbook, names=allow_host or [],
-            root_path=_root(root_path), ready=ready,
+            root_path=root, ready=ready,
             connect=connect_options(accept_new_host_key=accept_new_host_key),
         )  # fmt: skip
         raise typer.Exit(running.run(listener))
@@ -110,7 +112,7 @@ def serve(
 def _check_extra() -> None:
     from importlib.util import find_spec
 
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise OrchestratorError(
             f"serve needs {', '.join(missing)}, which the base installation leaves out",
@@ -165,11 +167,8 @@ def _running(
     )
 
 
-def _tell_ready(place: Place, root_path: str, secret: Token, fd: int | None, *, as_json: bool) -> None:
+def _tell_ready(base: str, secret: Token, fd: int | None, *, as_json: bool) -> None:
     """Say where it is; a token that was made just now is shown, this once."""
-    from orchestrator.serve.listening import url
-
-    base = url(place) + _root(root_path)
     login = f"{base}/login#{secret.secret}" if secret.is_new else None
     if fd is not None:
         with os.fdopen(fd, "w") as out:
@@ -196,6 +195,16 @@ def _root(path: str) -> str:
     if stripped and not all(part.replace("-", "").replace("_", "").isalnum() for part in stripped.split("/")):
         raise ConfigError(f"--root-path: {path!r} is no path", hint="such as /dflashctl")
     return f"/{stripped}" if stripped else ""
+
+
+def _check_fd(fd: int | None) -> None:
+    try:
+        if fd is not None:
+            os.fstat(fd)
+    except OSError as cause:
+        raise ConfigError(
+            f"--ready-fd: {fd} is not open", hint="it is inherited from who starts it"
+        ) from cause
 
 
 def _unit(typed: list[str]) -> str:
