@@ -1,4 +1,4 @@
-"""The fleet page with many live runs in Chromium: `python -m benchmarks.dashboard [--runs 200] [--seconds 30]`.
+"""The fleet page with many live runs: `python -m benchmarks.dashboard [--runs 200] [--seconds 30]`.
 
 The page is served by `dflashctl serve` as a person starts it, over the simulated runs of
 `benchmarks.watchscale`; each steps once a second. CPU is Chromium's own count of the tab's renderer process.
@@ -35,7 +35,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 OBSERVE = """() => {
   window.timings = [];
   new PerformanceObserver((list) => {
-    for (const entry of list.getEntries()) if (entry.interactionId) window.timings.push([entry.name, entry.duration]);
+    for (const each of list.getEntries()) if (each.interactionId) window.timings.push([each.name, each.duration]);
   }).observe({ type: "event", durationThreshold: 16, buffered: false });
 }"""
 LIVE = "(count) => document.querySelectorAll('.rows > [data-level=good]').length >= count"
@@ -45,8 +45,24 @@ LIVE = "(count) => document.querySelectorAll('.rows > [data-level=good]').length
 def served(record: Path) -> Iterator[str]:
     """Serve the record's runs; yields the URL."""
     begin, end = os.pipe()
-    argv = [sys.executable, "-m", "orchestrator", "--record", str(record), "serve", "--observe-only", "--no-notify"]
-    argv += ["--listen", "127.0.0.1:0", "--ready-fd", str(end), "--token-file", str(record.with_name("token"))]
+    argv = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        "--record",
+        str(record),
+        "serve",
+        "--observe-only",
+        "--no-notify",
+    ]
+    argv += [
+        "--listen",
+        "127.0.0.1:0",
+        "--ready-fd",
+        str(end),
+        "--token-file",
+        str(record.with_name("token")),
+    ]
     process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.DEVNULL, pass_fds=(end,))
     os.close(end)
     with os.fdopen(begin) as ready:
@@ -69,7 +85,7 @@ def cpu_s(browser: Browser) -> dict[str, float]:
 
 
 def interact(page: Page) -> list[float]:
-    """Type into the filter and click on heads of columns; return the milliseconds to the next frame of each."""
+    """Type into the filter, click on heads of columns; return the ms to the next frame of each."""
     page.evaluate(OBSERVE)
     heads = page.get_by_role("columnheader").get_by_role("button")
     for word in ("run-1", "healthy", "05"):
@@ -89,7 +105,9 @@ def measure(url: str, count: int, seconds: float) -> dict[str, Any]:
     """Open the page, leave it alone, then use it."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = started.chromium.launch(
+            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         begin = time.monotonic()
         page.goto(url)
@@ -129,8 +147,12 @@ def main() -> None:
     options = parser.parse_args()
     with simulated(options.runs, options.step_s) as place, served(place.record) as url:
         found = measure(url, options.runs, options.seconds)
-    print(f"{found['runs']} live runs in Chromium {found['chromium']}, load average {found['load_average']:.1f}")
-    print(f"renderer: {100 * found['renderer_cores']:.1f} % of a core (target {100 * CPU_TARGET:.0f} %)", end="")
+    print(
+        f"{found['runs']} live runs in Chromium {found['chromium']}, load average {found['load_average']:.1f}"
+    )
+    print(
+        f"renderer: {100 * found['renderer_cores']:.1f} % of a core (target {100 * CPU_TARGET:.0f} %)", end=""
+    )
     print(f", its main thread {100 * found['main_thread_cores']:.1f} %", end="")
     print(f", all of Chromium {100 * found['browser_cores']:.1f} %")
     print(f"to interact: median {found['median_ms']:.0f} ms, p98 {found['p98_ms']:.0f} ms", end="")

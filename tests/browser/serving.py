@@ -11,14 +11,14 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, ConsoleMessage, Page
+    from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize
     from typing_extensions import Self
 
     from tests.cli import Cli
 
 END_S = 30
-WIDE = {"width": 1280, "height": 800}
-PHONE = {"width": 390, "height": 844}
+WIDE: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 390, "height": 844}
 
 
 class Serving:
@@ -84,9 +84,13 @@ class Visit:
         self.origins: set[str] = set()
         self.expected: tuple[str, ...] = ()  # what may be logged: words of it
 
-    def open(self, url: str, *, token: str | None = None, size: Any = None, scheme: Any = "light") -> Page:
+    def open(
+        self, url: str, *, token: str | None = None, size: ViewportSize | None = None, scheme: Any = "light"
+    ) -> Page:
         """Open a page in a browser of its own; with a token it logs in on the way."""
-        context = self._browser.new_context(viewport=size or WIDE, color_scheme=scheme, reduced_motion="reduce")
+        context = self._browser.new_context(
+            viewport=size or WIDE, color_scheme=scheme, reduced_motion="reduce"
+        )
         self._contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
@@ -118,7 +122,10 @@ def check_page(page: Page) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
     found = Axe().run(page).response
-    told = [(each["id"], each["help"], [node["html"][:160] for node in each["nodes"][:3]]) for each in found["violations"]]
+    told = [
+        (each["id"], each["help"], [node["html"][:160] for node in each["nodes"][:3]])
+        for each in found["violations"]
+    ]
     assert told == [], f"{page.url}: {told}"
     assert len(found["passes"]) > 5, "axe looked at nothing"
     width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")

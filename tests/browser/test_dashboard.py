@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from orchestrator.record import Record
 from tests.browser.serving import PHONE, WIDE, Serving, check_page
 from tests.integration.local import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from orchestrator.record import Record
 
 pytestmark = pytest.mark.integration
 
@@ -24,10 +25,12 @@ WAITS = "extends: default\nbackoff: [6s]\njitter: 0\n"
 SEES_DEATH = """(name) => {
   window.seen = null;
   const look = () => {
-    const row = [...document.querySelectorAll('.rows > .row')].find((row) => row.querySelector('a').textContent === name);
+    const rows = [...document.querySelectorAll('.rows > .row')];
+    const row = rows.find((row) => row.querySelector('a').textContent === name);
     if (row?.querySelector('.state').textContent.includes('dead')) window.seen ??= Date.now() / 1000;
   };
-  new MutationObserver(look).observe(document.getElementById('runs'), { subtree: true, childList: true, characterData: true });
+  const all = { subtree: true, childList: true, characterData: true };
+  new MutationObserver(look).observe(document.getElementById('runs'), all);
   look();
 }"""
 
@@ -124,7 +127,9 @@ def test_who_is_not_logged_in_may_look_only(served, visit):
     expect(page.get_by_label("Token")).to_be_visible()
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("light", PHONE), ("dark", WIDE)], ids=["light phone", "dark and wide"])
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", PHONE), ("dark", WIDE)], ids=["light phone", "dark and wide"]
+)
 def test_every_page_is_for_everyone(local, served, visit, scheme, size):
     with local.record() as record:
         _add_blind(record, local)
@@ -134,7 +139,13 @@ def test_every_page_is_for_everyone(local, served, visit, scheme, size):
     expect(blind).to_contain_text("blind")
     expect(blind).to_contain_text("not seen:")
     expect(page.get_by_role("status").filter(has_text="The watch does not see everything")).to_be_visible()
-    ready = {"/": ".rows > .row", "/runs/1": ".around .hit", "/runs/1/log": ".view .l", "/login": "#token", "/nowhere": "h1"}
+    ready = {
+        "/": ".rows > .row",
+        "/runs/1": ".around .hit",
+        "/runs/1/log": ".view .l",
+        "/login": "#token",
+        "/nowhere": "h1",
+    }
     for path, sign in ready.items():
         page.goto(served.url + path)
         expect(page.locator(sign).first).to_be_visible()
@@ -142,7 +153,12 @@ def test_every_page_is_for_everyone(local, served, visit, scheme, size):
 
 
 def test_a_lost_server_is_said_loudly_and_found_again(local, served, visit):
-    visit.expected = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET")
+    visit.expected = (
+        "ERR_CONNECTION_REFUSED",
+        "ERR_INCOMPLETE_CHUNKED_ENCODING",
+        "ERR_EMPTY_RESPONSE",
+        "ERR_CONNECTION_RESET",
+    )
     page = visit.open(served.url)
     expect(page.locator("#live")).to_have_text("live")
     expect(page.locator(".rows > .row").first).to_be_visible()
@@ -163,6 +179,10 @@ def _add_blind(record: Record, local) -> None:
     from orchestrator.inventory.models import Host
     from orchestrator.launch import RunSpec, spec_document
 
-    target = Target(host=Host(name="gone", address="127.0.0.1", user="nobody", port=1), ct=200, state_dir="/nowhere")
-    spec = spec_document(RunSpec(run="out-of-reach", config="tiny"), state_dir="/nowhere", attempt=1, created_at="t")
+    target = Target(
+        host=Host(name="gone", address="127.0.0.1", user="nobody", port=1), ct=200, state_dir="/nowhere"
+    )
+    spec = spec_document(
+        RunSpec(run="out-of-reach", config="tiny"), state_dir="/nowhere", attempt=1, created_at="t"
+    )
     record.save_run("out-of-reach", target.to_json(), target.key, spec, SystemClock().now())
