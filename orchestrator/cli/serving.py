@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json
+from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json, target_of
 from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import connect_options, site_of
 from orchestrator.errors import ConfigError, OrchestratorError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from orchestrator.serve.token import Token
 
 DEFAULT_LISTEN = "127.0.0.1:8765"
+NOTIFY_URLS = "DFLASHCTL_NOTIFY_URLS"
+_KEPT = ("DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
@@ -208,12 +210,32 @@ def _check_fd(fd: int | None) -> None:
 
 
 def _unit(typed: list[str]) -> str:
+    """Return a unit that starts what was typed, where it was typed."""
     import getpass
 
     from orchestrator.serve.unit import unit
 
     program = shutil.which(sys.argv[0]) or shutil.which("dflashctl")
-    start = [str(Path(program).resolve().parent / Path(program).name)] if program else []
-    is_module = Path(sys.argv[0]).name == "__main__.py"
-    argv = [sys.executable, "-m", "orchestrator"] if is_module or not start else start
-    return unit([*argv, *(word for word in typed if word != "--install-unit")], getpass.getuser())
+    is_module = Path(sys.argv[0]).name == "__main__.py" or program is None
+    start = [sys.executable, "-m", "orchestrator"] if is_module else [str(Path(program or "").absolute())]
+    if os.environ.get(NOTIFY_URLS):
+        remark = f"dflashctl: {NOTIFY_URLS} is a secret and not copied into the unit; notify.yaml may hold it"
+        SETTINGS.err.print(remark)
+    return unit(
+        [*start, *(word for word in typed if word != "--install-unit")],
+        getpass.getuser(),
+        folder=str(Path.cwd()),
+        env={name: value for name in _KEPT if (value := os.environ.get(name))},
+        is_far=_is_far(),
+    )
+
+
+def _is_far() -> bool:
+    """Whether there are runs on record, and all of them are reached by ssh."""
+    from orchestrator.places import record_path
+
+    if not (SETTINGS.record or record_path()).is_file():
+        return False
+    with opened_record() as record:
+        targets = [target_of(row) for row in record.runs()]
+    return bool(targets) and all(target.host is not None for target in targets)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from orchestrator.contained import contained
 from orchestrator.errors import OrchestratorError, PlaybookError
-from orchestrator.fleet.card import card_of, card_of_row
+from orchestrator.fleet.card import card_of, card_of_past, card_of_row
 from orchestrator.observe import KernelSource
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
@@ -73,6 +73,7 @@ class _Rows:
     rows: Mapping[int, RunRow] = field(default_factory=dict)
     acts: Mapping[int, int] = field(default_factory=dict)
     seen_acts: dict[int, int] = field(default_factory=dict)
+    past: dict[int, RunCard] = field(default_factory=dict)  # of runs that are over, as the record tells them
 
     def is_wanted(self, row: RunRow) -> bool:
         newest = self.acts.get(row.id, 0)
@@ -201,14 +202,22 @@ class FleetWatch:
         self._rows.rows = {row.id: row for row in wanted}
         self._rows.acts = self._record.newest_actions()
         for row in wanted:
-            if row.id not in self._known and self._rows.is_wanted(row):
+            if row.id in self._known:
+                continue
+            if self._rows.is_wanted(row):
                 self._add(row)
+            elif row.id not in self._rows.past:
+                self._rows.past[row.id] = self._past(row)
+        self._rows.past = {
+            run_id: card for run_id, card in self._rows.past.items() if run_id in self._rows.rows
+        }
         for run_id, known in tuple(self._known.items()):
             if run_id not in self._rows.rows and not known.watch.busy:
                 self._remove(run_id)
                 self.board.forget(known.watch.row.target_key, known.watch.row.name)
 
     def _add(self, row: RunRow) -> None:
+        self._rows.past.pop(row.id, None)
         remark = ""
         try:
             playbook = self._ways.playbook(row)
@@ -248,4 +257,8 @@ class FleetWatch:
             if known is not None:
                 yield card_of(known.watch, remark=known.remark)
             else:
-                yield replace(card_of_row(row), has_ended=row.state in OVER)
+                yield self._rows.past.get(run_id) or card_of_row(row)
+
+    def _past(self, row: RunRow) -> RunCard:
+        attempts = self._record.attempts(row.id)
+        return card_of_past(row, attempts[-1] if attempts else None, self._record.latest_diagnosis(row.id))

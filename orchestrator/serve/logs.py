@@ -7,7 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from orchestrator.errors import CommandTimeout, GuestRefused, NotFound
+from orchestrator.errors import BlindError, CommandTimeout, GuestRefused, NotFound
 from orchestrator.wire import unpack_bytes
 
 if TYPE_CHECKING:
@@ -69,6 +69,9 @@ class LogReader:
             raise CommandTimeout(f"{row.target_key}: others wait for a log there already")
         try:
             return _read(way.site, self._clock, row.name, attempt, start, min(length, MAX_BYTES))
+        except BlindError:
+            way.site.drop()  # the next one connects anew
+            raise
         except GuestRefused as refusal:
             if refusal.reason != "not_found":
                 raise
@@ -131,5 +134,4 @@ def _read(site: Site, clock: Clock, run: str, attempt: int | None, start: int, l
             data += unpack_bytes(message["data"])
     finally:
         stream.close()
-    site.drop()
     raise CommandTimeout(f"{site.target_key}: the log did not come within {LIMIT_S:.0f} s")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -16,7 +18,7 @@ from orchestrator.serve.texts import finite, line
 from orchestrator.types.failure import RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from prometheus_client.metrics_core import Metric
 
@@ -24,7 +26,16 @@ if TYPE_CHECKING:
     from orchestrator.serve.parts import Parts
 
 RUN = ("run", "target")
-HISTORY_EVERY_S = 15.0  # the record is asked for attempts so seldom
+SETTLE_S = 15.0
+
+
+class _Past(NamedTuple):
+    """What the record said of a run's attempts when it was in that state."""
+
+    key: tuple[int | None, RunState]
+    again_at: float  # monotonic
+    num_attempts: int
+    deaths: Counter[str]
 
 
 class Exposition:
@@ -45,8 +56,8 @@ class FleetCollector(Collector):
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._attempts: dict[int, tuple[int, Counter[str]]] = {}
-        self._asked_at: float | None = None
+        self._past: dict[int, _Past] = {}
+        self._lock = threading.Lock()  # scrapes may come at once
 
     def describe(self) -> Iterable[Metric]:
         """Nothing is known before it is asked."""
@@ -90,31 +101,38 @@ class FleetCollector(Collector):
         yield info
         yield from numbers.values()
 
-    def _of_history(self, cards: Iterable[RunCard]) -> Iterator[Metric]:
-        self._ask_record(cards)
+    def _of_history(self, cards: Sequence[RunCard]) -> Iterator[Metric]:
+        with self._lock:
+            self._ask_record(cards)
+            past = dict(self._past)
         attempts = CounterMetricFamily("dflash_run_attempts", "Attempts of a run.", labels=RUN)
         deaths = CounterMetricFamily(
             "dflash_run_deaths", "Attempts that ended without success, by class.", labels=(*RUN, "failure")
         )
         for card in cards:
-            count, ended = self._attempts.get(card.id, (0, Counter()))
-            attempts.add_metric(_labels(card), count)
-            for failure, num in sorted(ended.items()):
+            mine = past[card.id]
+            attempts.add_metric(_labels(card), mine.num_attempts)
+            for failure, num in sorted(mine.deaths.items()):
                 deaths.add_metric([*_labels(card), failure], num)
         yield attempts
         yield deaths
 
-    def _ask_record(self, cards: Iterable[RunCard]) -> None:
+    def _ask_record(self, cards: Sequence[RunCard]) -> None:
+        """Ask for a run's attempts when its state changed, and once more when that is surely on record."""
         ticks = self._parts.clock.monotonic()
-        if self._asked_at is not None and ticks - self._asked_at < HISTORY_EVERY_S:
-            return
-        self._asked_at = ticks
-        self._attempts = {card.id: self._history(card.id) for card in cards}
+        for card in cards:
+            key, known = (card.attempt, card.state), self._past.get(card.id)
+            if known is None or known.key != key:
+                self._past[card.id] = self._read(card.id, key, ticks + SETTLE_S)
+            elif ticks >= known.again_at:
+                self._past[card.id] = self._read(card.id, key, math.inf)
+        for run_id in self._past.keys() - {card.id for card in cards}:
+            del self._past[run_id]
 
-    def _history(self, run_id: int) -> tuple[int, Counter[str]]:
+    def _read(self, run_id: int, key: tuple[int | None, RunState], again_at: float) -> _Past:
         rows = self._parts.record.attempts(run_id)
-        ends = (row.failure.value if row.failure else "ended" for row in rows if is_death(row))
-        return len(rows), Counter(ends)
+        ends = Counter(row.failure.value if row.failure else "ended" for row in rows if is_death(row))
+        return _Past(key, again_at, len(rows), ends)
 
 
 _NUMBERS = {

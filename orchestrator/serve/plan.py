@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import TimeoutError as Late
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.clock import timestamp
 from orchestrator.errors import PlaybookError
 from orchestrator.prospects import foresee
 from orchestrator.serve.texts import line, settings, text
@@ -61,8 +62,6 @@ def _decided(run: RunWatch, foreseen: dict[str, Any]) -> dict[str, Any]:
     decision = run.decision
     if decision is None:
         return foreseen
-    from orchestrator.clock import timestamp
-
     due = decision.not_before
     return {
         **foreseen,

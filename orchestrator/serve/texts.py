@@ -20,9 +20,21 @@ _MASKER = Masker()
 MAX_DEPTH = 8
 MAX_ITEMS = 500
 
+MAX_KEPT = 400  # characters
+
 # The same few texts come again with every change of a card.
-text = lru_cache(maxsize=4096)(said)
-line = lru_cache(maxsize=4096)(line_said)
+_kept_text = lru_cache(maxsize=4096)(said)
+_kept_line = lru_cache(maxsize=4096)(line_said)
+
+
+def text(value: str) -> str:
+    """Return the text safe to show: masked, without control sequences, cut if it is long."""
+    return _kept_text(value) if len(value) <= MAX_KEPT else said(value)
+
+
+def line(value: str) -> str:
+    """Return the text safe to show on one line."""
+    return _kept_line(value) if len(value) <= MAX_KEPT else line_said(value)
 
 
 def optional(value: str | None) -> str | None:

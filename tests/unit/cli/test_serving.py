@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,16 @@ def test_the_unit_starts_it_with_the_same_options(capsys, monkeypatch):
     start = f"ExecStart={sys.executable} -m orchestrator serve --listen 0.0.0.0:8765 --allow-host box.lan\n"
     assert start in unit
     assert "--install-unit" not in unit
+    assert f"WorkingDirectory={Path.cwd()}\n" in unit
+    assert "KillMode=process" in unit, "nothing is on record, so a run of this machine may come"
+
+
+def test_a_secret_of_the_environment_is_not_in_the_unit_and_that_is_said(capsys, monkeypatch):
+    monkeypatch.setenv("DFLASHCTL_NOTIFY_URLS", "ntfys://topic-that-is-secret")
+    assert run(["serve", "--install-unit"]) == 0
+    out, err = capsys.readouterr()
+    assert "topic-that-is-secret" not in out + err
+    assert "DFLASHCTL_NOTIFY_URLS" in err
 
 
 def test_the_dashboard_for_grafana_is_json(capsys):

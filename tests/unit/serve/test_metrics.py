@@ -90,6 +90,9 @@ def test_the_record_is_not_asked_at_every_scrape(stage, monkeypatch):
     for _ in range(5):
         assert client.get("/metrics").status_code == 200
     assert asked == [1]
+    stage.show(make_card(1, attempt=3, state=RunState.DEAD))
+    assert client.get("/metrics").status_code == 200
+    assert asked == [1, 1], "its state changed"
 
 
 def test_the_dashboard_asks_only_for_what_there_is(stage):

@@ -125,24 +125,40 @@ def test_a_full_socket_does_not_hold_the_service_up(tmp_path):
         assert time.monotonic() - begun < 5
 
 
+def lines_of(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+
+
+def make_unit(*argv: str, is_far: bool = True, **env: str) -> str:
+    return unit(argv or ("/bin/true", "serve"), "root", folder="/srv/50% here", env=env, is_far=is_far)
+
+
 def test_a_unit_starts_the_same_service_whatever_its_words_hold():
-    text = unit(
-        ["/opt/my env/bin/dflashctl", "serve", "--allow-host", "50%.lan", "--token-file", 'a"b\\$x'], "me"
+    words = ("/opt/my env/bin/dflashctl", "serve", "--allow-host", "50%.lan", "--token-file", 'a"b\\$x')
+    lines = lines_of(make_unit(*words, XDG_STATE_HOME='/a "b" $c'))
+    assert lines["ExecStart"] == (
+        '"/opt/my env/bin/dflashctl" serve --allow-host 50%%.lan --token-file "a\\"b\\\\$$x"'
     )
-    lines = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    assert (
-        lines["ExecStart"]
-        == '"/opt/my env/bin/dflashctl" serve --allow-host 50%%.lan --token-file "a\\"b\\\\$$x"'
-    )
-    assert (lines["Type"], lines["User"], lines["Restart"]) == ("notify", "me", "on-failure")
+    assert lines["WorkingDirectory"] == "/srv/50%% here"
+    assert lines["Environment"] == '"XDG_STATE_HOME=/a \\"b\\" $c"'
+    assert (lines["Type"], lines["User"], lines["Restart"]) == ("notify", "root", "on-failure")
     assert lines["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert int(lines["WatchdogSec"]) > 0
 
 
+def test_a_service_that_may_start_runs_here_is_not_confined_and_ends_none_of_them():
+    near, far = lines_of(make_unit(is_far=False)), lines_of(make_unit(is_far=True))
+    assert near["KillMode"] == "process"
+    assert not {"PrivateTmp", "PrivateDevices", "NoNewPrivileges", "RestrictNamespaces"} & set(near)
+    assert "KillMode" not in far
+    assert far["PrivateDevices"] == far["NoNewPrivileges"] == "yes"
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze here")
-def test_systemd_takes_the_unit(tmp_path):
+@pytest.mark.parametrize("is_far", [True, False])
+def test_systemd_takes_the_unit(tmp_path, is_far):
     place = tmp_path / "dflashctl.service"
-    place.write_text(unit(["/bin/true", "serve", "--listen", "127.0.0.1:0"], "root"))
+    place.write_text(make_unit(is_far=is_far))
     done = subprocess.run(
         ["systemd-analyze", "verify", str(place)], capture_output=True, text=True, check=False
     )
