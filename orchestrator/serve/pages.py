@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 MAX_FORM_BYTES = 8192
+# A link on another site comes without our strict cookie; the same page asked for by our own comes with it.
+_AGAIN = '<!doctype html><title>dflashctl</title><meta http-equiv="refresh" content="0">\n'
 _TITLES = {401: "Log in first", 403: "Refused", 404: "Not found", 421: "Not a name of this server"}
 
 
@@ -60,6 +62,8 @@ class Pages:
         is_page = "text/html" in request.headers.get("accept", "") and not path.startswith("/api/")
         headers = {"retry-after": f"{refused.wait_s:.0f}"} if refused.wait_s else {}
         if is_page and refused.asks_login and request.method == "GET":
+            if request.headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+                return Response(_AGAIN, media_type="text/html; charset=utf-8")
             there = quote(path + (f"?{request.url.query}" if request.url.query else ""), safe="/")
             return RedirectResponse(f"{request.scope.get('root_path', '')}/login?next={there}", 303)
         if is_page:

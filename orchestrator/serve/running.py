@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from concurrent.futures import TimeoutError as Late
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -113,7 +114,7 @@ class Running:
         problem: Exception | None = None
         try:
             await asyncio.to_thread(self.relay.reload, fleet)
-        except (OrchestratorError, TimeoutError) as error:
+        except (OrchestratorError, Late) as error:
             problem = error
         text, level = "reloaded: playbooks and messages", Level.INFO
         if problem is not None:

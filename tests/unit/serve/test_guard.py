@@ -80,6 +80,16 @@ def test_a_person_without_a_login_is_led_to_it_and_back(away):
     assert client.get(done.headers["location"]).status_code == 200
 
 
+def test_a_link_on_another_site_leads_in_for_whoever_is_logged_in(away):
+    client = away.client(accept="text/html")
+    for site in ("cross-site", "same-site"):
+        first = client.get("/runs/1", headers={"sec-fetch-site": site})
+        assert (first.status_code, "login" in first.text) == (200, False)
+        assert '<meta http-equiv="refresh" content="0">' in first.text
+    assert client.get("/runs/1", headers={"sec-fetch-site": "same-origin"}).status_code == 303
+    assert client.get("/api/v1/fleet", headers={"sec-fetch-site": "cross-site"}).status_code == 401
+
+
 @pytest.mark.parametrize(
     "there",
     ["//evil.example/", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/a\r\nb: c", ""],
