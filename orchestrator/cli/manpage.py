@@ -126,7 +126,9 @@ _VARIABLES = {
     "DFLASHCTL_RECORD": "The record's file, as --record.",
     "DFLASHCTL_NOTIFY_URLS": "Who is told, in the place of the URLs of notify.yaml.",
     "DFLASHCTL_DEADMAN_URL": "Asked after each pass that saw every run, in the place of notify.yaml's.",
-    "XDG_CONFIG_HOME": "Where notify.yaml and the user's inventory are looked for; default ~/.config.",
+    "DFLASHCTL_MIRROR_QUOTA": "Room for the copies of all runs' logs, in the place of mirror.yaml's quota.",
+    "DFLASHCTL_MIRROR_RUN_QUOTA": "Room for those of one run, in the place of its run_quota.",
+    "XDG_CONFIG_HOME": "Where notify.yaml, mirror.yaml and the user's inventory are; default ~/.config.",
     "XDG_STATE_HOME": "Where the record lies; default ~/.local/state.",
     "NO_COLOR": "If it is set and not empty: no colour.",
     "FORCE_COLOR": "If it is set and not empty: colour into a pipe too.",
@@ -140,6 +142,8 @@ _FILES = {
     "./inventory/*.yaml": "Hosts and containers; then $XDG_CONFIG_HOME/dflashctl/inventory.",
     "./playbooks/default.yaml": "What is done about each failure, in the place of the bundled rules.",
     "$XDG_STATE_HOME/dflashctl/record.sqlite3": "The record of all runs, their attempts and diagnoses.",
+    "$XDG_STATE_HOME/dflashctl/record.sqlite3.logs": "Copies of the runs' logs, which a watch keeps.",
+    "$XDG_CONFIG_HOME/dflashctl/mirror.yaml": "Whether they are kept, and in how much room.",
     "~/.ssh/config, ~/.ssh/known_hosts": "Read as ssh reads them.",
 }
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.clock import Clock
     from orchestrator.fleet.board import Board
     from orchestrator.fleet.card import RunCard
+    from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.watch import Sink
@@ -93,6 +94,7 @@ class FleetWatch:
         *,
         acting: bool,
         sink: Sink | None = None,
+        mirror: Keeper | None = None,
     ) -> None:
         self.board = board
         self.fault: Exception | None = None  # what ended the watch, if not `stop`
@@ -102,7 +104,7 @@ class FleetWatch:
         self._ways = ways
         self._acting = acting
         self._sink: Sink = sink or board
-        self._watcher = Watcher([], record, self._sink, clock, acting=acting)
+        self._watcher = Watcher([], record, self._sink, clock, acting=acting, mirror=mirror)
         self._known: dict[int, _Known] = {}
         self._rows = _Rows()
         self._looked_at: float | None = None

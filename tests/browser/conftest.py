@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
+WAIT_MS = 40_000  # a machine that tests other things as well; what must be quick is measured
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=WAIT_MS)
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.fail("no Chromium here: apt install chromium; tests/lab/install.sh does it")

@@ -93,7 +93,7 @@ class Visit:
         )
         self._contexts.append(context)
         page = context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(40_000)
         page.on("console", self._logged)
         page.on("pageerror", lambda error: self.wrong.append(f"{error} {error.stack}"))
         page.on("request", lambda request: self.origins.add(urlsplit(request.url).netloc))
