@@ -13,6 +13,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json, target_of
+from orchestrator.cli.mirrored import keeper
 from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import connect_options, site_of
 from orchestrator.errors import ConfigError, OrchestratorError
@@ -45,6 +46,9 @@ def serve(
     ] = True,
     notify: Annotated[
         bool, typer.Option("--notify/--no-notify", help="Send messages, where `notify show` names whom.")
+    ] = True,
+    mirror: Annotated[
+        bool, typer.Option("--mirror/--no-mirror", help="Keep a copy of the logs here, for `logs --local`.")
     ] = True,
     playbook: options.WatchPlaybook = None,
     token_file: Annotated[
@@ -104,8 +108,8 @@ def serve(
             _tell_ready(f"{listening.url(place)}{root}", secret, ready_fd, as_json=as_json)
 
         running = _running(
-            record, place, secret, acting=act, telling=notify, playbook=playbook, names=allow_host or [],
-            root_path=root, ready=ready,
+            record, place, secret, acting=act, telling=notify, mirroring=mirror, playbook=playbook,
+            names=allow_host or [], root_path=root, ready=ready,
             connect=connect_options(accept_new_host_key=accept_new_host_key),
         )  # fmt: skip
         raise typer.Exit(running.run(listener))
@@ -129,6 +133,7 @@ def _running(
     *,
     acting: bool,
     telling: bool,
+    mirroring: bool,
     playbook: Path | None,
     names: list[str],
     root_path: str,
@@ -164,6 +169,7 @@ def _running(
         rules,
         acting=acting,
         open_messages=lambda view: messaging(view, record.runs(), wanted=telling),
+        mirror=keeper(record, wanted=mirroring),
         root_path=root_path,
         ready=ready,
     )

@@ -102,8 +102,7 @@ def _run(routes: APIRouter, parts: Parts) -> None:
             **history_body(known),
             "playbook": plan_body(parts.fleet, record, clock, row, card),
             "logs": [
-                {"attempt": each.n, "num_bytes": record.cursor(row.id, each.n).log_offset}
-                for each in known.attempts
+                {"attempt": each.n, "num_bytes": parts.log_size(row, each.n)} for each in known.attempts
             ],
         }
         return Response(encoded(body), media_type=JSON)
@@ -145,7 +144,9 @@ def _run(routes: APIRouter, parts: Parts) -> None:
         ] = -DEFAULT_BYTES,
         length: Annotated[int, Query(ge=0, le=MAX_BYTES, description="How many bytes.")] = DEFAULT_BYTES,
     ) -> Response:
-        piece = parts.logs.read(parts.row(run_id), attempt, start, length)
+        row, card = parts.row(run_id), parts.card(run_id)
+        newest = card.attempt if card is not None else None
+        piece = parts.logs.read(row, attempt, start, length, newest)
         headers = {
             "x-log-size": str(piece.size),
             "x-log-start": str(piece.start),

@@ -1,4 +1,7 @@
-"""Bytes of an attempt's log by offset, from the container; a range costs only what it holds."""
+"""Bytes of an attempt's log by offset, from the copy here or from the container.
+
+A range costs only what it holds, however long the log is.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from orchestrator.wire import unpack_bytes
 if TYPE_CHECKING:
     from orchestrator.clock import Clock
     from orchestrator.record import RunRow
+    from orchestrator.serve.copies import Copies
     from orchestrator.site import Site
 
 MAX_BYTES = 1 << 20
@@ -51,24 +55,40 @@ class _Way:
 class LogReader:
     """Reads logs over ways of its own, so that a reader never holds up the watch. Any thread may call."""
 
-    def __init__(self, open_site: OpenSite, clock: Clock) -> None:
+    def __init__(self, open_site: OpenSite, clock: Clock, copies: Copies | None = None) -> None:
         self._open_site = open_site
+        self._copies = copies
         self._clock = clock
         self._ways: OrderedDict[str, _Way] = OrderedDict()  # by target
         self._lock = threading.Lock()
 
-    def read(self, row: RunRow, attempt: int | None, start: int, length: int) -> Piece:
+    def read(self, row: RunRow, attempt: int | None, start: int, length: int, newest: int | None) -> Piece:
         """Return up to `length` bytes from `start`; a negative `start` counts from the end.
+
+        `attempt` None means the newest, which is `newest` as far as is known here. The copy is taken where it
+        has the whole range, and where the container cannot be reached as far as it goes.
 
         Raises:
             NotFound: There is no such attempt.
-            BlindError: The container cannot be reached, or did not answer in time.
+            BlindError: The container cannot be reached, or did not answer in time, and no copy is here.
         """
+        length, number = min(length, MAX_BYTES), attempt or newest
+        part = self._copies.read(row, number, start, length) if self._copies and number else None
+        if part is not None and number is not None and part.is_whole:
+            return Piece(number, part.start, part.data, part.size, "mirror")
+        try:
+            return self._far(row, attempt, start, length)
+        except BlindError:
+            if part is None or number is None or (length and not part.data and part.start < part.size):
+                raise
+            return Piece(number, part.start, part.data, part.size, "mirror")
+
+    def _far(self, row: RunRow, attempt: int | None, start: int, length: int) -> Piece:
         way = self._way(row)
         if not way.lock.acquire(timeout=LIMIT_S):
             raise CommandTimeout(f"{row.target_key}: others wait for a log there already")
         try:
-            return _read(way.site, self._clock, row.name, attempt, start, min(length, MAX_BYTES))
+            return _read(way.site, self._clock, row.name, attempt, start, length)
         except BlindError:
             way.site.drop()  # the next one connects anew
             raise
@@ -78,6 +98,11 @@ class LogReader:
             raise NotFound(refusal.message) from refusal
         finally:
             way.lock.release()
+
+    def size_here(self, row: RunRow, attempt: int) -> int:
+        """Return how much of a log was seen by whoever keeps the copy."""
+        is_here = self._copies is not None and attempt in self._copies.attempts(row)
+        return self._copies.size(row, attempt) if self._copies is not None and is_here else 0
 
     def sweep(self) -> None:
         """Close what was not used for a while."""

@@ -47,6 +47,10 @@ class Parts:
         """Return a run's card."""
         return self.fleet.board.fleet.card(run_id)
 
+    def log_size(self, row: RunRow, attempt: int) -> int:
+        """Return how much of an attempt's log was seen here."""
+        return max(self.record.cursor(row.id, attempt).log_offset, self.logs.size_here(row, attempt))
+
     def health(self) -> Health:
         """Return how the watch does now."""
         return fleet_health(self.fleet, self.clock)

@@ -208,7 +208,7 @@ class FixedLog:
         self.says = says
         self.asked: list[tuple[str, int | None, int, int]] = []
 
-    def read(self, row, attempt, start, length) -> Piece:
+    def read(self, row, attempt, start, length, newest) -> Piece:
         self.asked.append((row.name, attempt, start, length))
         if isinstance(self.says, Exception):
             raise self.says
