@@ -26,8 +26,10 @@ const STEADY = new Set(["state", "name", "target"]);
 const TITLES = { try: "Attempt", seen: "Age of the last good look", eta: "Time to the last step" };
 
 const cards = new Map();
-const rows = new Map();
-const dirty = new Set();
+const pool = []; // rows by their place: to sort and filter, places get other runs, and no node moves
+let byId = new Map();
+const stale = new Set(); // rows that show something old
+const wrong = new Set(); // and those that still show another run
 const inView = new Set();
 let shown = []; // the ids in their order
 let told = [];
@@ -57,10 +59,9 @@ $("runs").append(el("div", { role: "rowgroup" }, headRow), body);
 
 const watcher = new IntersectionObserver(
   (entries) => {
-    for (const entry of entries) {
-      const id = Number(entry.target.dataset.id);
-      if (entry.isIntersecting) inView.add(id);
-      else inView.delete(id);
+    for (const { target, isIntersecting } of entries) {
+      if (isIntersecting) inView.add(pool[target.dataset.place]);
+      else inView.delete(pool[target.dataset.place]);
     }
     paintSoon();
   },
@@ -72,7 +73,7 @@ const watcher = new IntersectionObserver(
 function take(card) {
   const before = cards.get(card.id);
   cards.set(card.id, card);
-  dirty.add(card.id);
+  if (byId.has(card.id)) stale.add(byId.get(card.id));
   const state = stateOf(card);
   card.haystack = `${card.name} ${card.target} ${state.word} ${card.failure ?? ""} ${card.phase ?? ""}`.toLowerCase();
   if (before && isWhole) tellChange(before, card, state);
@@ -89,14 +90,6 @@ function tellChange(before, card, state) {
 
 function forget(id) {
   cards.delete(id);
-  dirty.delete(id);
-  inView.delete(id);
-  const row = rows.get(id);
-  if (row) {
-    watcher.unobserve(row.node);
-    row.node.remove();
-    rows.delete(id);
-  }
   needsArranging = true;
 }
 
@@ -111,13 +104,32 @@ function paintSoon() {
 function paint() {
   frame = null;
   if (needsArranging) arrange();
-  for (const id of dirty) if (inView.has(id)) bring(id);
+  for (const row of stale) if (inView.has(row)) bring(row);
   if (told.length && told.at(-1).seq !== drawnTold) drawEvents();
 }
 
-function bring(id) {
-  dirty.delete(id);
-  rows.get(id)?.draw(cards.get(id), acting);
+function bring(row) {
+  stale.delete(row);
+  wrong.delete(row);
+  const card = cards.get(row.id);
+  if (card) row.draw(card, acting);
+}
+
+const idly = globalThis.requestIdleCallback ?? ((call) => setTimeout(call, 50));
+let isRighting = false;
+
+/** Rows out of sight get their run when there is time: somebody may search the page, or hear it read. */
+function right() {
+  isRighting = false;
+  let left = 20;
+  for (const row of wrong) if (left-- > 0) bring(row);
+  rightSoon();
+}
+
+function rightSoon() {
+  if (!wrong.size || isRighting) return;
+  isRighting = true;
+  idly(right);
 }
 
 // -- order and filter
@@ -139,21 +151,29 @@ function arrange() {
     return (a < b ? -1 : 1) * side;
   });
   const order = keyed.map(([, card]) => card.id);
-  const keep = new Set(order);
-  for (const id of shown) if (!keep.has(id)) rows.get(id)?.node.remove();
-  let at = body.firstElementChild;
-  for (const id of order) {
-    let row = rows.get(id);
-    if (!row) {
-      row = new Row(id);
-      row.draw(cards.get(id), acting);
-      dirty.delete(id);
-      rows.set(id, row);
-      watcher.observe(row.node);
-    }
-    if (row.node === at) at = at.nextElementSibling;
-    else body.insertBefore(row.node, at);
+  const focused = pool.find((row) => row.link === document.activeElement)?.id;
+  while (pool.length < order.length) {
+    const row = new Row(pool.length);
+    pool.push(row);
+    body.append(row.node);
+    watcher.observe(row.node);
+    if (pool.length < 40) inView.add(row); // until it is known
   }
+  byId = new Map();
+  pool.forEach((row, place) => {
+    const id = order[place] ?? null;
+    if (id !== null) byId.set(id, row);
+    if (row.id === id) return;
+    row.id = id;
+    row.node.hidden = id === null;
+    stale.add(row);
+    wrong.add(row);
+  });
+  if (focused !== undefined && byId.has(focused) && byId.get(focused).link !== document.activeElement) {
+    bring(byId.get(focused));
+    byId.get(focused).link.focus({ preventScroll: true });
+  }
+  rightSoon();
   shown = order;
   drawCounts();
   drawFrame();
@@ -253,11 +273,11 @@ function eventItem(each) {
 
 function tick() {
   if (document.hidden) return;
-  for (const id of inView) rows.get(id)?.tick(acting);
+  for (const row of inView) if (row.id !== null && !wrong.has(row)) row.tick(acting);
   let left = LAZY_A_SECOND;
-  for (const id of dirty) {
+  for (const row of stale) {
     if (left-- <= 0) break;
-    bring(id);
+    bring(row);
   }
 }
 
@@ -280,10 +300,12 @@ function openKeys() {
 }
 
 function step(by) {
-  const at = shown.findIndex((id) => rows.get(id).node.contains(document.activeElement));
-  const next = rows.get(shown[at < 0 ? 0 : Math.min(shown.length - 1, Math.max(0, at + by))]);
-  next?.link.focus();
-  next?.node.scrollIntoView({ block: "nearest" });
+  const at = pool.findIndex((row) => row.link === document.activeElement);
+  const next = pool[at < 0 ? 0 : Math.min(shown.length - 1, Math.max(0, at + by))];
+  if (!next || next.id === null) return;
+  bring(next);
+  next.link.focus();
+  next.node.scrollIntoView({ block: "nearest" });
 }
 
 document.addEventListener("keydown", (event) => {
@@ -294,7 +316,7 @@ document.addEventListener("keydown", (event) => {
     filter.blur();
     changedView();
   } else if (event.key === "Enter" && event.target === filter && shown.length) {
-    rows.get(shown[0]).link.focus();
+    pool[0].link.focus();
   } else if (!isTyping && event.key === "/") {
     event.preventDefault();
     filter.focus();

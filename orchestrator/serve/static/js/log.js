@@ -56,6 +56,13 @@ function learn(got) {
   if (attempt === null) attempt = got.attempt;
 }
 
+function clear() {
+  chunks = [];
+  view.replaceChildren();
+  rest = null;
+  marked = null;
+}
+
 function dropRest() {
   rest?.remove();
   rest = null;
@@ -105,7 +112,7 @@ async function fill() {
     learn(got);
     if (isUp) prepend(got);
     else append(got);
-    told("");
+    noLongerBad();
   } catch (error) {
     told(error.message, "bad");
     return;
@@ -130,9 +137,7 @@ async function load(byte, isMarked) {
     const start = await lineStart(ID, attempt, byte);
     const got = await forward(ID, attempt, start);
     if (turn !== wanted) return;
-    chunks = [];
-    view.replaceChildren();
-    rest = null;
+    clear();
     learn(got);
     append(got);
     told("");
@@ -180,9 +185,7 @@ async function toEnd() {
     const first = start >= 0 ? start : await newestStart();
     let got = await forward(ID, attempt, first);
     if (turn !== wanted) return;
-    chunks = [];
-    view.replaceChildren();
-    rest = null;
+    clear();
     learn(got);
     append(got);
     while (got.end < got.size && !got.rest && got.lines.length) {
@@ -222,7 +225,7 @@ async function followOn() {
     learn(got);
     if (got.lines.length || isNew) append(got);
     view.scrollTop = view.scrollHeight;
-    told("");
+    noLongerBad();
   } catch (error) {
     if (error.status !== 404) told(`not live: ${error.message}`, "bad");
     return;
@@ -244,6 +247,11 @@ function setFollow(value) {
 function told(words, tone = "") {
   put(state, words);
   state.className = tone;
+}
+
+/** What a search said stays; what went wrong is over. */
+function noLongerBad() {
+  if (state.className === "bad") told("");
 }
 
 function firstInView() {

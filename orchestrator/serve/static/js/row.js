@@ -9,8 +9,10 @@ const STALE_S = 10;
 const cell = (name, props = {}) => el("div", { role: "cell", class: name, ...props });
 
 export class Row {
-  constructor(id) {
-    this.link = el("a", { href: `${ROOT}/runs/${id}` });
+  /** `place`: its place in the table, which it keeps; the run that it shows changes. */
+  constructor(place) {
+    this.id = null;
+    this.link = el("a");
     this.glyph = el("span", { class: "glyph", "aria-hidden": "true" });
     this.word = el("span");
     this.count = el("span");
@@ -28,12 +30,13 @@ export class Row {
     this.seen = cell("seen num", { data: { label: "seen" } });
     this.try = cell("try num", { data: { label: "try" } });
     this.next = cell("next");
-    this.node = el("div", { role: "row", class: "row", data: { id } }, this.state, this.name, this.target, this.phase, this.step, this.loss, this.speed, this.eta, this.seen, this.try, this.next);
+    this.node = el("div", { role: "row", class: "row", data: { place } }, this.state, this.name, this.target, this.phase, this.step, this.loss, this.speed, this.eta, this.seen, this.try, this.next);
     this.share = -1;
     this.card = null;
   }
 
   draw(card, acting) {
+    if (this.card?.id !== card.id) this.link.href = `${ROOT}/runs/${card.id}`;
     this.card = card;
     const state = stateOf(card);
     if (this.node.dataset.level !== state.level) this.node.dataset.level = state.level;
@@ -42,6 +45,7 @@ export class Row {
     put(this.link, card.name);
     if (this.link.title !== card.name) this.link.title = card.name;
     put(this.target, card.target);
+    if (this.target.title !== card.target) this.target.title = card.target;
     put(this.phase, card.phase ?? "");
     put(this.count, card.step === null ? "" : card.total_steps ? `${whole(card.step)} / ${whole(card.total_steps)}` : whole(card.step));
     const share = card.step !== null && card.total_steps ? Math.round((1000 * card.step) / card.total_steps) / 1000 : 0;
@@ -61,7 +65,7 @@ export class Row {
     const card = this.card;
     if (!card) return;
     const age = since(card.looked_at);
-    put(this.seen, age === null ? "never" : age < FRESH_S ? "now" : duration(age));
+    put(this.seen, age === null ? (card.has_ended ? "" : "never") : age < FRESH_S ? "now" : duration(age));
     this.seen.classList.toggle("warn", !card.has_ended && (age === null ? card.state !== "new" : age > STALE_S));
     const text = said(card, acting);
     put(this.next, text);

@@ -88,7 +88,7 @@ function drawNow() {
 function drawTimes() {
   if (!card) return;
   const age = since(card.looked_at);
-  fact("seen", age === null ? "never" : age < 8 ? "now" : `${duration(age)} ago`);
+  fact("seen", age === null ? (card.has_ended ? "" : "never") : age < 8 ? "now" : `${duration(age)} ago`);
   values.get("seen")[1].className = !card.has_ended && age !== null && age > staleS ? "warn" : "";
   fact("ETA", card.blind ? "" : duration(card.eta_s));
   fact("attempt began", card.started_at ? `${clock(card.started_at, now())} (${duration(since(card.started_at))} ago)` : "");

@@ -114,9 +114,11 @@ export class Stream {
       banner.hidden = false;
       banner.className = "banner bad top-lost";
       banner.dataset.kind = "lost";
+      delete banner.dataset.text;
       put(banner, `No connection to the server. ${old} Trying again.`);
     } else if (banner.dataset.kind === "lost") {
       banner.hidden = true;
+      banner.textContent = "";
       delete banner.dataset.kind;
     }
   }
