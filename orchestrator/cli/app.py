@@ -66,8 +66,8 @@ app = typer.Typer(
 )
 
 
-def _version(*, value: bool) -> None:
-    if value:
+def _version(context: typer.Context, *, value: bool) -> None:
+    if value and not context.resilient_parsing:  # as at a Tab
         typer.echo(f"dflashctl {__version__}")
         raise typer.Exit
 
@@ -87,7 +87,13 @@ def _globals(
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; -vv says most.")] = 0,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR does the same.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=lambda value: _version(value=value), is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda ctx, value: _version(ctx, value=value),
+            is_eager=True,
+            help="Print the version.",
+        ),
     ] = False,
 ) -> None:
     del version
