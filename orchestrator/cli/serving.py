@@ -105,7 +105,13 @@ def serve(
     with listener, opened_record() as record:
 
         def ready() -> None:
-            _tell_ready(f"{listening.url(place)}{root}", secret, ready_fd, as_json=as_json)
+            _tell_ready(
+                f"{listening.url(place)}{root}",
+                secret,
+                ready_fd,
+                is_near=listening.is_loopback(place),
+                as_json=as_json,
+            )
 
         running = _running(
             record, place, secret, acting=act, telling=notify, mirroring=mirror, playbook=playbook,
@@ -175,7 +181,7 @@ def _running(
     )
 
 
-def _tell_ready(base: str, secret: Token, fd: int | None, *, as_json: bool) -> None:
+def _tell_ready(base: str, secret: Token, fd: int | None, *, is_near: bool, as_json: bool) -> None:
     """Say where it is; a token that was made just now is shown, this once."""
     login = f"{base}/login#{secret.secret}" if secret.is_new else None
     if fd is not None:
@@ -191,6 +197,10 @@ def _tell_ready(base: str, secret: Token, fd: int | None, *, as_json: bool) -> N
     if login is not None:
         say(f"log in once, to act from a browser: {login}")
         say(f"the token is kept in {secret.path} and not shown again")
+    else:
+        say(f"log in, to act from a browser: {base}/login; the token is in {secret.path}")
+    if not is_near:
+        say("others reach it in plain HTTP: a proxy in front of it can add TLS")
 
 
 def _root(path: str) -> str:

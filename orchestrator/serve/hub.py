@@ -7,6 +7,7 @@ was slow gets all that changed since its place in one piece.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import secrets
 from collections import OrderedDict, deque
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from orchestrator.clock import timestamp
+from orchestrator.contained import contained
 from orchestrator.fleet.card import STALE_S
 from orchestrator.serve.cards import health_body, is_news, run_body, told_body
 from orchestrator.serve.models import SCHEMA_VERSION
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from orchestrator.clock import Clock
     from orchestrator.fleet import Board, RunCard
     from orchestrator.fleet.health import Health
+
+logger = logging.getLogger(__name__)
 
 EVERY_S = 0.5
 LOOK_EVERY_S = 1.0  # health changes with time alone
@@ -55,6 +59,7 @@ class Hub:
     def __init__(self, board: Board, clock: Clock, health: Callable[[], Health], *, acting: bool) -> None:
         self.board = board
         self.num_readers = 0
+        self.fault: Exception | None = None  # what ended it, if not `close`
         self._clock = clock
         self._health = health
         self._acting = acting
@@ -74,21 +79,30 @@ class Hub:
         self.is_closed = False
 
     async def run(self) -> None:
-        """Look for what is new while somebody reads, until closed."""
+        """Look for what is new while somebody reads, until closed; a fault ends the readers, and is told."""
         self._loop = asyncio.get_running_loop()
         end = self.board.listen(self._poke)
         try:
-            while not self.is_closed:
-                with suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._poked.wait(), LOOK_EVERY_S)
-                await asyncio.sleep(max(0.0, self._due - self._clock.monotonic()))
-                self._poked.clear()
-                if self.num_readers:
-                    self.refresh()
-                else:
-                    await asyncio.sleep(EVERY_S)
+            with contained(self._failed):
+                await self._look()
         finally:
             end()
+
+    async def _look(self) -> None:
+        while not self.is_closed:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._poked.wait(), LOOK_EVERY_S)
+            await asyncio.sleep(max(0.0, self._due - self._clock.monotonic()))
+            self._poked.clear()
+            if self.num_readers:
+                self.refresh()
+            else:
+                await asyncio.sleep(EVERY_S)
+
+    def _failed(self, error: Exception) -> None:
+        logger.error("the stream of the pages ended", exc_info=error)
+        self.fault = error
+        self.close()
 
     def close(self) -> None:
         """End every reader."""

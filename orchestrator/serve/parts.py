@@ -52,8 +52,11 @@ class Parts:
         return max(self.record.cursor(row.id, attempt).log_offset, self.logs.size_here(row, attempt))
 
     def health(self) -> Health:
-        """Return how the watch does now."""
-        return fleet_health(self.fleet, self.clock)
+        """Return how the watch and what tells of it do now."""
+        found = fleet_health(self.fleet, self.clock)
+        if self.hub.fault is None:
+            return found
+        return Health((f"the stream of the pages ended: {self.hub.fault}", *found.why))
 
 
 def fleet_health(fleet: FleetWatch, clock: Clock) -> Health:

@@ -137,7 +137,7 @@ class Running:
 
     def _turns(self) -> bool:
         fleet = self.parts.fleet
-        if fleet.fault is not None or fleet.turned_at is None:
+        if fleet.fault is not None or fleet.turned_at is None or self.parts.hub.fault is not None:
             return False
         return self.parts.clock.monotonic() - fleet.turned_at <= TURN_LIMIT_S
 

@@ -274,6 +274,8 @@ def test_a_watch_that_sees_is_well_and_one_that_does_not_is_told(stage):
     assert "run-1 at pve/200 is not seen: no route to host" in blind.text
     stage.show(make_card(1, state=RunState.BLIND, has_ended=True))
     assert client.get("/healthz").status_code == 200
+    stage.parts.hub.fault = ZeroDivisionError("x")
+    assert client.get("/healthz").text == "not well\nthe stream of the pages ended: x\n"
     stage.fleet.fault = RecordError(f"the record is gone {HOSTILE}")
     ended = client.get("/healthz")
     assert ended.status_code == 503

@@ -320,3 +320,25 @@ def test_the_watch_pokes_from_its_thread_and_readers_are_told_within_a_second(be
         assert board._listeners == []
 
     asyncio.run(story())
+
+
+def test_a_fault_ends_the_readers_instead_of_leaving_them_with_what_is_old(bench, monkeypatch, caplog):
+    def broken(card):
+        raise ZeroDivisionError("a fault")
+
+    async def story() -> None:
+        bench.show(make_card(1))
+        task = asyncio.create_task(bench.hub.run())
+        reader = stream.events(bench.hub, None)
+        await some(reader, 1)
+        monkeypatch.setattr(hub_module, "run_body", broken)
+        bench.cards = [make_card(1, step=5)]
+        bench.clock.sleep(EVERY_S)
+        bench.board.publish()
+        await asyncio.wait_for(task, 5)
+        with pytest.raises(StopAsyncIteration):
+            await anext(reader)
+        assert isinstance(bench.hub.fault, ZeroDivisionError)
+
+    asyncio.run(story())
+    assert "the stream of the pages ended" in caplog.text
