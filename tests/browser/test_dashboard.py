@@ -27,7 +27,7 @@ SEES_DEATH = """(name) => {
   const look = () => {
     const rows = [...document.querySelectorAll('.rows > .row')];
     const row = rows.find((row) => row.querySelector('a').textContent === name);
-    if (row?.querySelector('.state').textContent.includes('dead')) window.seen ??= Date.now() / 1000;
+    if (row?.querySelector('.state').textContent.includes('dead')) window.seen ??= new Date().getTime() / 1000;
   };
   const all = { subtree: true, childList: true, characterData: true };
   new MutationObserver(look).observe(document.getElementById('runs'), all);
@@ -54,7 +54,7 @@ def test_a_death_is_seen_explained_and_mended(local, served, visit):
     died_at = (local.state / "runs" / LONG / "attempts" / "1" / "exit.json").stat().st_mtime
     late_s = page.evaluate("window.seen") - died_at
     assert late_s < 2.0, f"the page showed the death {late_s:.1f} s after it"
-    expect(row).to_contain_text(re.compile(r"fx_trace_race; relaunch in \d s"))
+    expect(row).to_contain_text(re.compile(r"fx_trace_race; relaunch in \d s, the last one"))
     expect(page.locator("#said")).to_contain_text(f"{LONG} is dead")
     expect(page).to_have_title(re.compile("1 dead"))
     check_page(page)
@@ -161,12 +161,16 @@ def test_a_lost_server_is_said_loudly_and_found_again(local, served, visit):
     )
     page = visit.open(served.url)
     expect(page.locator("#live")).to_have_text("live")
-    expect(page.locator(".rows > .row").first).to_be_visible()
+    row = page.locator(".rows > .row").filter(has_text="steady")
+    expect(row.locator(".seen")).to_have_text("now")
     listen = served.listen
     served.end()
     banner = page.locator("#banner")
     expect(banner).to_contain_text("No connection to the server. What is shown is")
     expect(page.locator("#live")).to_have_text("not live")
+    expect(row.locator(".seen")).to_have_text(
+        re.compile(r"\d+ s")
+    )  # it grows old, and is not said to be of now
     served.start(listen)
     expect(page.locator("#live")).to_have_text("live")
     expect(banner).to_contain_text("The watch does not see everything")  # of the host that is out of reach

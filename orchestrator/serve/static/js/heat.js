@@ -57,7 +57,7 @@ export class Heat {
     this.strips.clear();
     const note = problem ? el("p", { class: "note warn", text: `The GPUs cannot be read: ${problem}` }) : null;
     if (!seen.length) {
-      this.box.replaceChildren(...[note, el("p", { class: "faint", text: "No GPU has been seen in its container." })].filter(Boolean));
+      this.box.replaceChildren(note ?? el("p", { class: "faint", text: "No GPU has been seen in its container." }));
       return;
     }
     const kinds = el("select", { "aria-label": "What is shown", on: { change: () => this.#choose(kinds.value, this.span) } }, ...Object.entries(KINDS).map(([key, [title]]) => el("option", { value: key, text: title, selected: key === this.kind })));

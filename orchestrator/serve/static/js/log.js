@@ -12,6 +12,7 @@ const ID = Number(box.dataset.run);
 const MAX_CHUNKS = 6;
 const NEAR = 3_000; // pixels from an edge at which more is fetched
 const FOLLOW_MS = 1_000;
+const AGAIN_MS = 10_000; // after a look that failed
 const LINE_PX = 17;
 
 const query = new URLSearchParams(location.search);
@@ -29,7 +30,8 @@ let searching = null;
 // -- the frame
 
 const view = el("div", { class: "view", tabindex: "0", role: "region", "aria-label": "The log's text" });
-const place = el("input", { type: "range", class: "place", min: "0", max: "1000", step: "1", "aria-label": "Place in the log" });
+const place = el("input", { type: "range", class: "place", min: "0", max: "1000", step: "1", value: "0", "aria-label": "Place in the log" });
+const empty = el("span"); // what is said where there is no line
 const where = el("span");
 const state = el("span", { role: "status" });
 const attempts = el("select", { "aria-label": "Attempt" });
@@ -70,6 +72,7 @@ function dropRest() {
 
 function append(got) {
   dropRest();
+  empty.remove();
   if (got.lines.length) {
     const chunk = { start: got.start, end: got.end, node: asNode(got) };
     chunks.push(chunk);
@@ -214,7 +217,7 @@ async function newestStart() {
 }
 
 async function followOn() {
-  if (!follows || isBusy || isJumping || document.hidden || !isKnown) return;
+  if (!follows || isBusy || isJumping || performance.now() < followAt || document.hidden || !isKnown) return;
   const turn = wanted;
   isBusy = true;
   try {
@@ -228,6 +231,7 @@ async function followOn() {
     noLongerBad();
   } catch (error) {
     if (error.status !== 404) told(`not live: ${error.message}`, "bad");
+    followAt = performance.now() + AGAIN_MS;
     return;
   } finally {
     isBusy = false;
@@ -236,6 +240,7 @@ async function followOn() {
 }
 
 let isKnown = false;
+let followAt = 0;
 
 function setFollow(value) {
   follows = value;
@@ -247,6 +252,11 @@ function setFollow(value) {
 function told(words, tone = "") {
   put(state, words);
   state.className = tone;
+  empty.remove();
+  if (chunks.length || rest) return;
+  put(empty, words);
+  empty.className = `l ${tone}`;
+  view.append(empty);
 }
 
 /** What a search said stays; what went wrong is over. */

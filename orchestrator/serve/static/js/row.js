@@ -21,7 +21,8 @@ export class Row {
     this.state.append(this.glyph, this.word);
     this.name = el("div", { role: "rowheader", class: "name" }, this.link);
     this.step = cell("step was");
-    this.step.append(this.count, el("span", { class: "bar", "aria-hidden": "true" }, this.fill));
+    this.bar = el("span", { class: "bar", "aria-hidden": "true" }, this.fill);
+    this.step.append(this.count, this.bar);
     this.target = cell("target", { data: { label: "at" } });
     this.phase = cell("phase was");
     this.loss = cell("loss num was", { data: { label: "loss" } });
@@ -53,6 +54,7 @@ export class Row {
       this.share = share;
       this.fill.style.transform = `scaleX(${Math.min(1, share)})`;
     }
+    this.bar.hidden = card.step === null;
     put(this.loss, loss(card.loss));
     put(this.speed, rate(card.tokens_per_s));
     put(this.eta, card.blind ? "" : duration(card.eta_s));

@@ -42,6 +42,7 @@ for (const key of ["step", "loss", "tok/s", "a step takes", "ETA", "phase", "att
   values.set(key, [row, dd]);
   facts.append(row);
 }
+const old = el("p", { class: "blind" });
 const remark = el("p", { class: "warn" });
 
 function fact(key, text) {
@@ -55,9 +56,8 @@ function drawNow() {
   big.dataset.level = state.level;
   put(glyph, state.glyph);
   put(word, state.word);
-  put(after, card.failure_title && state.level !== "good" ? `: ${card.failure_title}` : card.is_busy ? ": acting now" : "");
-  const told = card.blind ? `${card.blind}. The numbers here are from the last look.` : card.summary;
-  put(summary, told === word.textContent ? "" : told);
+  put(after, card.failure_title && ["bad", "warn"].includes(state.level) ? `: ${card.failure_title}` : card.is_busy ? ": acting now" : "");
+  put(summary, card.blind ?? (card.summary === word.textContent ? "" : card.summary));
   const share = card.step !== null && card.total_steps ? Math.min(1, card.step / card.total_steps) : null;
   bar.hidden = share === null;
   if (share !== null) {
@@ -90,6 +90,7 @@ function drawTimes() {
   const age = since(card.looked_at);
   fact("seen", age === null ? (card.has_ended ? "" : "never") : age < 8 ? "now" : `${duration(age)} ago`);
   values.get("seen")[1].className = !card.has_ended && age !== null && age > staleS ? "warn" : "";
+  put(old, card.blind ? (age === null ? "It was never seen." : `What is shown here is of the last look, ${duration(age)} ago.`) : "");
   fact("ETA", card.blind ? "" : duration(card.eta_s));
   fact("attempt began", card.started_at ? `${clock(card.started_at, now())} (${duration(since(card.started_at))} ago)` : "");
   const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
@@ -100,7 +101,7 @@ function drawTimes() {
 function take(fresh) {
   const before = card;
   card = fresh;
-  if (!$("now-body").contains(big)) $("now-body").replaceChildren(big, summary, bar, facts, remark);
+  if (!$("now-body").contains(big)) $("now-body").replaceChildren(big, summary, old, bar, facts, remark);
   drawNow();
   if (!before) return;
   const [was, is] = [stateOf(before), stateOf(card)];

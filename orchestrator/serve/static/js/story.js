@@ -16,7 +16,7 @@ const faint = (text) => el("p", { class: "faint", text });
 export function drawProofs(box, detail) {
   const wrong = detail.diagnoses.filter((each) => BAD.has(each.state) || each.warnings.length).toReversed();
   if (!wrong.length) {
-    box.replaceChildren(faint("Nothing has gone wrong so far."));
+    box.replaceChildren(faint("No death and no warning is on record."));
     return;
   }
   const [newest, ...older] = wrong;
@@ -192,7 +192,7 @@ export function drawPlan(box, detail) {
   fact("rule", plan.rule);
   if (next) {
     fact("act", act(next.kind));
-    fact("attempts left", next.attempts_left === null ? "" : String(next.attempts_left));
+    fact("left after it", next.attempts_left === null ? "" : String(next.attempts_left));
     fact("when", next.act_at ? clock(next.act_at, now()) : "");
     fact("changes", next.changes.map(({ key, value }) => `${key}=${value}`).join(", "));
   }

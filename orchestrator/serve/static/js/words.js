@@ -82,13 +82,14 @@ const ACTS = {
 
 export const act = (kind) => ACTS[kind] ?? kind.replaceAll("_", " ");
 
-/** "relaunch in 12 s (2 left)": `dueS`: seconds until then, null if it has no time. */
+/** "relaunch in 12 s, 2 left after it": `dueS`: seconds until then, null if it has no time. */
 export function nextAct(next, dueS, isActing) {
   if (!next) return "";
   const isRelaunch = next.kind.startsWith("relaunch");
   const who = !isRelaunch || isActing ? "" : "would ";
   const when = !isRelaunch || dueS === null ? "" : dueS > 0.5 ? ` in ${duration(dueS)}` : " now";
-  const left = isRelaunch && next.attempts_left !== null && next.attempts_left !== undefined ? ` (${next.attempts_left} left)` : "";
+  const count = isRelaunch ? next.attempts_left ?? null : null;
+  const left = count === null ? "" : count === 0 ? ", the last one" : `, ${count} left after it`;
   return `${who}${act(next.kind)}${when}${left}`;
 }
 
