@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestrator.cli import options
-from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json, target_of
+from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json
 from orchestrator.cli.mirrored import keeper
 from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import connect_options, site_of
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from orchestrator.serve.token import Token
 
 DEFAULT_LISTEN = "127.0.0.1:8765"
-NOTIFY_URLS = "DFLASHCTL_NOTIFY_URLS"
-_KEPT = ("DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
@@ -89,7 +86,9 @@ def serve(
     """
     _check_extra()
     if install_unit:
-        typer.echo(_unit(sys.argv[1:]), nl=False)
+        from orchestrator.cli.serviceunit import unit_of
+
+        typer.echo(unit_of(sys.argv), nl=False)
         return
     if grafana:
         from orchestrator.serve.grafana import dashboard
@@ -223,35 +222,3 @@ def _check_fd(fd: int | None) -> None:
         raise ConfigError(
             f"--ready-fd: {fd} is not open", hint="it is inherited from who starts it"
         ) from cause
-
-
-def _unit(typed: list[str]) -> str:
-    """Return a unit that starts what was typed, where it was typed."""
-    import getpass
-
-    from orchestrator.serve.unit import unit
-
-    program = shutil.which(sys.argv[0]) or shutil.which("dflashctl")
-    is_module = Path(sys.argv[0]).name == "__main__.py" or program is None
-    start = [sys.executable, "-m", "orchestrator"] if is_module else [str(Path(program or "").absolute())]
-    if os.environ.get(NOTIFY_URLS):
-        remark = f"dflashctl: {NOTIFY_URLS} is a secret and not copied into the unit; notify.yaml may hold it"
-        SETTINGS.err.print(remark)
-    return unit(
-        [*start, *(word for word in typed if word != "--install-unit")],
-        getpass.getuser(),
-        folder=str(Path.cwd()),
-        env={name: value for name in _KEPT if (value := os.environ.get(name))},
-        is_far=_is_far(),
-    )
-
-
-def _is_far() -> bool:
-    """Whether there are runs on record, and all of them are reached by ssh."""
-    from orchestrator.places import record_path
-
-    if not (SETTINGS.record or record_path()).is_file():
-        return False
-    with opened_record() as record:
-        targets = [target_of(row) for row in record.runs()]
-    return bool(targets) and all(target.host is not None for target in targets)

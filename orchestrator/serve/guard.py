@@ -138,7 +138,9 @@ class Guard:
         address = str((scope.get("client") or ("",))[0])
         shown = headers.get("authorization", "")
         if shown[: len(_BEARER)].lower() == _BEARER:
-            login(self._rules, address, shown[len(_BEARER) :].strip(), self._clock.monotonic())
+            # Counted apart: a program with an old token must not keep a person out who comes from there.
+            who = f"{address} {_BEARER}"
+            login(self._rules, who, shown[len(_BEARER) :].strip(), self._clock.monotonic())
             return Visitor(address, is_known=True)
         session = _cookie(headers.get("cookie", ""), self._rules.cookie)
         now_s = self._clock.now().timestamp()
@@ -147,19 +149,19 @@ class Guard:
         return Visitor(address)
 
 
-def login(rules: Rules, address: str, word: str, ticks: float) -> None:
-    """Take a token that somebody shows.
+def login(rules: Rules, who: str, word: str, ticks: float) -> None:
+    """Take a token that somebody shows; `who` is counted.
 
     Raises:
         RefusedError: It is wrong, or too many wrong ones came from that address.
     """
-    if wait_s := rules.wrong.wait_s(address, ticks):
+    if wait_s := rules.wrong.wait_s(who, ticks):
         message = f"too many wrong tokens; the next is looked at in {wait_s:.0f} s"
         raise RefusedError(429, "too_many_wrong_tokens", message, wait_s=wait_s, asks_login=True)
     if not rules.token.fits(word):
-        rules.wrong.add(address, ticks)
+        rules.wrong.add(who, ticks)
         raise RefusedError(401, "wrong_token", "that is not the token", _where(rules), asks_login=True)
-    rules.wrong.forgive(address)
+    rules.wrong.forgive(who)
 
 
 def check_csrf(token: Token, visitor: Visitor, word: str) -> None:
@@ -174,7 +176,8 @@ def check_csrf(token: Token, visitor: Visitor, word: str) -> None:
 
 
 def _where(rules: Rules) -> str | None:
-    return f"it is in {rules.token.path} on the server's machine" if rules.token.path is not None else None
+    is_told = rules.reads_freely and rules.token.path is not None  # to whoever is on this machine
+    return f"it is in {rules.token.path}" if is_told else None
 
 
 def _unknown() -> RefusedError:

@@ -235,9 +235,22 @@ def test_a_wrong_token_is_told_and_many_wrong_ones_are_not_listened_to(here):
     assert late.status_code == 429
     assert 0 < int(late.headers["retry-after"]) <= REST_S
     assert "set-cookie" not in late.headers
-    bearer = here.client().get("/api/v1/fleet", headers={"authorization": f"Bearer {SECRET}"})
-    assert bearer.status_code == 429
-    assert bearer.headers["retry-after"] == late.headers["retry-after"]
+
+
+def test_a_program_with_an_old_token_does_not_keep_a_person_out(away):
+    client = away.client()
+    for _ in range(MAX_WRONG):
+        assert client.get("/metrics", headers={"authorization": "Bearer old"}).status_code == 401
+    late = client.get("/metrics", headers={"authorization": f"Bearer {SECRET}"})
+    assert late.status_code == 429
+    assert int(late.headers["retry-after"]) > 0
+    assert away.signed_in().get("/metrics").status_code == 200
+
+
+def test_where_the_token_is_kept_is_told_on_this_machine_only(here, away):
+    kept = str(here.parts.rules.token.path)
+    assert kept in here.client().post("/login", data={"token": "wrong"}).text
+    assert "/token" not in away.client().post("/login", data={"token": "wrong"}).text.replace("/token-", "")
 
 
 def test_wrong_logins_are_counted_by_address_and_forgotten():
