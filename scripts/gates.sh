@@ -10,6 +10,8 @@ step "types";                    "$bin/mypy"
 step "import directions";        "$bin/lint-imports"
 [ "${1:-}" != lint ] || exit 0
 
+step "the documentation"
+scripts/docs.sh
 step "unit, contract, transcripts"
 # Each worker collects for itself: what holds no such test is not even imported. tests/unit/test_gates.py sees to it.
 "$bin/python" -m pytest -q -n 2 tests/unit tests/contract tests/transcripts tests/fuzz tests/browser tests/integration/chaos

@@ -7,12 +7,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.context import SETTINGS, age_text
-from orchestrator.cli.loglines import since_fields
 from orchestrator.errors import NotFound
 from orchestrator.sizes import size_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
     from orchestrator.cli.loglines import LogPrinter
     from orchestrator.mirror import AttemptLog, Hole, RunMirror
@@ -26,7 +26,7 @@ class Wanted:
 
     attempt: int | None
     previous: bool
-    since: str | None
+    since: Mapping[str, Any]  # as `since_fields` gives it; empty if no time is meant
     tail_kb: int  # 0: all
     follow: bool
 
@@ -42,14 +42,13 @@ def print_local(
 
     Raises:
         NotFound: The mirror has no such attempt, or no bytes of it any more.
-        ConfigError: `since` is no time.
     """
     log = mirror.attempt(_attempt(mirror.attempts, wanted, known, remark))
     if log.known_bytes == 0 and log.holes:
         raise NotFound(f"attempt {log.attempt}: {_why(log.holes[-1])}")
     _tell_state(mirror, log, remark)
     start = max(0, log.size - wanted.tail_kb * 1024) if wanted.tail_kb else 0
-    if wanted.since is not None:
+    if wanted.since:
         start = max(start, _since(log, wanted, remark))
     at = _print(log, start, printer, remark)
     if wanted.follow:
@@ -94,9 +93,8 @@ def _tell_state(mirror: RunMirror, log: AttemptLog, remark: Callable[[str], None
 
 
 def _since(log: AttemptLog, wanted: Wanted, remark: Callable[[str], None]) -> int:
-    now = SETTINGS.clock.now()
-    fields = since_fields(wanted.since or "", now)
-    at = fields["since"] if "since" in fields else now.timestamp() - fields["since_ago_s"]
+    ago_s = wanted.since.get("since_ago_s")
+    at = wanted.since["since"] if ago_s is None else SETTINGS.clock.now().timestamp() - ago_s
     start = log.since(at)
     if start is None and not wanted.follow:
         remark("--since: nothing came since then")

@@ -99,7 +99,8 @@ def logs(
     chosen = LineFilter.of(grep, rank)
     if tail is None:
         tail = 0 if since or chosen.is_any else DEFAULT_TAIL_KB
-    wanted = Wanted(attempt=attempt, previous=previous, since=since, tail_kb=tail, follow=follow)
+    begin = since_fields(since, SETTINGS.clock.now()) if since is not None else {}
+    wanted = Wanted(attempt=attempt, previous=previous, since=begin, tail_kb=tail, follow=follow)
     with opened_record() as record:
         row = find_run(record, run, host, ct)
         mirror, known = mirror_of(record, row), [each.n for each in record.attempts(row.id)]
@@ -125,8 +126,7 @@ def _print_far(row: RunRow, wanted: Wanted, printer: LogPrinter, mirror: RunMirr
     request.update(
         {"offset": 0} if wanted.tail_kb == 0 else {"offset": None, "last_bytes": wanted.tail_kb * 1024}
     )
-    if wanted.since is not None:
-        request.update(since_fields(wanted.since, SETTINGS.clock.now()))
+    request.update(wanted.since)
     site = site_of(row)
     try:
         stream = site.client().watch({**request, "state_dir": site.state_dir, "run": row.name}, verb="tail")
