@@ -27,7 +27,7 @@ SEES_DEATH = """(name) => {
   const look = () => {
     const rows = [...document.querySelectorAll('.rows > .row')];
     const row = rows.find((row) => row.querySelector('a').textContent === name);
-    if (row?.querySelector('.state').textContent.includes('dead')) window.seen ??= new Date().getTime() / 1000;
+    if (row?.querySelector('.state').textContent.includes('dead')) window.seen ??= +new Date() / 1000;
   };
   const all = { subtree: true, childList: true, characterData: true };
   new MutationObserver(look).observe(document.getElementById('runs'), all);

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.serving import Serving, check_page
+from tests.integration.local import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,6 +54,14 @@ SCROLLS = """(wanted) => new Promise((found, failed) => {
 @pytest.fixture(scope="module")
 def served(local) -> Iterator[Serving]:
     local.begin("talker", "python3", "-c", WRITES)
+    local.begin("big", "python3", "-uc", "print('the first line')\nwhile True: pass")
+    log = local.state / "runs" / "big" / "attempts" / "1" / "log"
+    wait_until(log.is_file, what="its log")
+    wait_until(lambda: b"first" in log.read_bytes(), what="its first line")
+    local.run("stop", "big", "--grace", "0s")
+    os.truncate(log, 5 * GIB)  # sparse: one line of nothing, gigabytes long
+    with log.open("ab") as file:
+        file.write(b"\n" + b"".join(b"near the end %d\n" % n for n in range(5_000)) + b"the last line\n")
     with Serving(local) as served:
         yield served
 
@@ -94,15 +103,8 @@ def test_it_follows_scrolls_jumps_and_searches(served, visit):
     expect(view.locator(".hit")).to_have_text("needle in the hay")
 
 
-def test_a_log_of_five_gigabytes_is_read_by_range(local, served, visit):
-    local.begin("big", "python3", "-c", "print('the first line')")
-    log = local.state / "runs" / "big" / "attempts" / "1" / "log"
-    page = visit.open(served.url)
-    expect(page.locator(".rows > .row").filter(has_text="big")).to_contain_text(re.compile("finished|dead"))
-    os.truncate(log, 5 * GIB)  # sparse: one line of nothing, gigabytes long
-    with log.open("ab") as file:
-        file.write(b"\n" + b"".join(b"near the end %d\n" % n for n in range(5_000)) + b"the last line\n")
-    page.goto(f"{served.url}/runs/2/log")
+def test_a_log_of_five_gigabytes_is_read_by_range(served, visit):
+    page = visit.open(f"{served.url}/runs/2/log")
     view = page.get_by_role("region", name="The log's text")
     expect(view.get_by_text("the last line")).to_be_visible()
     expect(page.locator(".status")).to_contain_text("5.0 GiB")

@@ -224,6 +224,10 @@ async function followOn() {
     const from = chunks.at(-1)?.end ?? 0;
     const got = await forward(ID, attempt, from);
     if (turn !== wanted || !follows) return;
+    if (got.size - got.end > 2 * CHUNK) {
+      toEnd(); // it grows faster than it can be followed
+      return;
+    }
     const isNew = got.size !== total;
     learn(got);
     if (got.lines.length || isNew) append(got);
