@@ -10,15 +10,13 @@ import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.contained import contained
 from orchestrator.errors import OrchestratorError, PlaybookError
 from orchestrator.fleet.card import card_of, card_of_past, card_of_row
-from orchestrator.observe import KernelSource
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
-from orchestrator.watch.loop import WatchSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.clock import Clock
     from orchestrator.fleet.board import Board
     from orchestrator.fleet.card import RunCard
+    from orchestrator.fleet.ways import Ways
     from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
@@ -39,23 +38,6 @@ T = TypeVar("T")
 LOOK_FOR_RUNS_S = 1.0
 STOP_S = 10.0
 OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
-
-
-class FleetSite(WatchSite, KernelSource, Protocol):
-    """A place that is watched, with its host; `site.Site` is one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ways:
-    """How a fleet gets what it needs of a run: the way there, its playbook, and which runs are meant.
-
-    `playbook` raises PlaybookError; `shipped` then takes its place, and the run is only looked at.
-    """
-
-    site: Callable[[RunRow], FleetSite]
-    playbook: Callable[[RunRow], Playbook]
-    shipped: Callable[[], Playbook]
-    wants: Callable[[RunRow], bool] = lambda _row: True
 
 
 @dataclass
