@@ -15,6 +15,16 @@ if TYPE_CHECKING:
 
 # A look alone is told so rarely: less than the time after which a card counts as stale.
 LOOK_TOLD_EVERY_S = 4.0
+_PROGRESS = (
+    "step",
+    "loss",
+    "tokens_per_s",
+    "step_s",
+    "checkpoint_step",
+    "looked_at",
+    "clock_skew_s",
+    "gpus",
+)
 
 
 def run_body(card: RunCard) -> dict[str, Any]:
@@ -105,10 +115,15 @@ def health_body(health: Health) -> dict[str, Any]:
     return {"is_well": health.is_well, "why": [text(each) for each in health.why]}
 
 
-def is_news(before: RunCard, now: RunCard) -> bool:
-    """Whether a card says something that one told before did not; that it was looked at again seldom does."""
+def is_news(before: RunCard, now: RunCard, *, is_due: bool = True) -> bool:
+    """Whether a card says something new; that it was looked at again counts seldom.
+
+    Not `is_due`: progress alone (steps, rates, GPU readings) waits.
+    """
     if before == now:
         return False
+    if not is_due:
+        return replace(now, **{name: getattr(before, name) for name in _PROGRESS}) != before
     if before.looked_at is None or now.looked_at is None:
         return True
     looked_later_s = (now.looked_at - before.looked_at).total_seconds()

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 EVERY_S = 0.5
+PROGRESS_EVERY_S = 2.0  # of each of many runs; of up to FEW their progress is told at once
+FEW = 50
 LOOK_EVERY_S = 1.0  # health changes with time alone
 MAX_REMOVED = 1_000
 MAX_TOLD = 500
@@ -51,6 +53,7 @@ class _Known:
     card: RunCard
     version: int
     body: bytes
+    at: float  # monotonic, when that was told
 
 
 class Hub:
@@ -140,12 +143,13 @@ class Hub:
 
     def _take_cards(self) -> bool:
         fleet, next_version = self.board.fleet, self._version + 1
-        changed = False
+        changed, ticks = False, self._clock.monotonic()
+        every_s = PROGRESS_EVERY_S if len(fleet.cards) > FEW else 0.0
         for card in fleet.cards:
             known = self._known.get(card.id)
-            if known is not None and not is_news(known.card, card):
+            if known is not None and not is_news(known.card, card, is_due=ticks - known.at >= every_s):
                 continue
-            self._known[card.id] = _Known(card, next_version, encoded(run_body(card)))
+            self._known[card.id] = _Known(card, next_version, encoded(run_body(card)), ticks)
             self._removed.pop(card.id, None)
             changed = True
         if len(self._known) > len(fleet.cards):

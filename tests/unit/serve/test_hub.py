@@ -126,7 +126,7 @@ def test_each_card_is_made_into_json_once_whoever_reads(bench, monkeypatch):
     before = bench.hub.place
     for _ in range(50):
         bench.hub.whole()
-    bench.show(make_card(1, step=9), *(make_card(n) for n in range(2, 101)))
+    bench.show(make_card(1, remark="x"), *(make_card(n) for n in range(2, 101)))
     pieces = {id(bench.hub.changes(before.version)) for _ in range(50)}
     assert made == [*range(1, 101), 1]
     assert len(pieces) == 1, "readers at one place share one piece"
@@ -141,6 +141,30 @@ def test_that_a_run_was_looked_at_again_is_told_seldom_but_before_it_counts_as_s
     assert is_news(card, later(-1.0)), "a clock was set back"
     assert is_news(card, replace(later(1.0), step=1))
     assert is_news(replace(card, looked_at=None), card)
+
+
+def test_of_many_runs_progress_is_told_every_2_seconds_and_all_else_at_once(bench):
+    def many(**changes):
+        return [make_card(n, **changes) for n in range(1, 201)]
+
+    bench.show(*many(step=1))
+    place = bench.hub.place
+    bench.show(*many(step=2, loss=2.0))
+    assert bench.hub.place == place
+    bench.show(make_card(1, step=3, state=RunState.DEAD), *many(step=3)[1:])
+    body = bench.changes(place.version)
+    assert [(run["id"], run["state"], run["step"]) for run in body["runs"]] == [(1, "dead", 3)]
+    bench.clock.sleep(2.0)
+    bench.show(make_card(1, step=3, state=RunState.DEAD), *many(step=3)[1:])
+    assert [run["step"] for run in bench.changes(place.version)["runs"]] == [3] * 200
+
+
+def test_of_a_few_runs_every_step_is_told(bench):
+    cards = [make_card(n) for n in range(1, 50)]
+    bench.show(*cards)
+    place = bench.hub.place
+    bench.show(*(replace(card, step=1) for card in cards))
+    assert len(bench.changes(place.version)["runs"]) == 49
 
 
 def test_health_that_changes_with_time_alone_is_told(bench):
