@@ -23,4 +23,5 @@ from pathlib import Path
 for name in ("templates/fleet.html", "static/app.css", "static/js/fleet.js", "grafana.json"):
     assert Path(serve.__path__[0], name).is_file(), f"{name} is not in the wheel"
 '
+"$work/venv/bin/dflashctl" provision --host local --check || [ $? = 14 ]
 echo "wheel: $(du -h dist/*.whl | cut -f1), works without torch"

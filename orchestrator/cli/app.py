@@ -29,6 +29,7 @@ from orchestrator.cli import (
     notifying,
     picturing,
     playbooks,
+    provisioning,
     reading,
     recording,
     replaying,
@@ -110,6 +111,7 @@ def _globals(
 
 
 launching.register(app)
+provisioning.register(app)
 changing.register(app)
 watching.register(app)
 serving.register(app)

@@ -47,7 +47,7 @@ def list_(as_json: options.Json = False) -> None:
     rows = []
     for name, entry in sorted(found.containers.items()):
         gpus = ",".join(map(str, entry.gpus)) if entry.gpus is not None else "all"
-        rows.append([name, entry.host, str(entry.ct or "-"), gpus, entry.python, entry.config or "-"])
+        rows.append([name, entry.host, str(entry.ct or "-"), gpus, entry.python or "-", entry.config or "-"])
     titles = ("CONTAINER", "HOST", "CT", "GPUS", "PYTHON", "CONFIG")
     print_table(titles, rows, elastic={"CONFIG": 8, "PYTHON": 12, "HOST": 10, "CONTAINER": 12})
     for name, host in sorted(found.hosts.items()):

@@ -140,6 +140,8 @@ VARIABLE_TEXTS = {
     "DFLASHCTL_DEADMAN_URL": "Asked after each pass that saw every run, in the place of notify.yaml's.",
     "DFLASHCTL_MIRROR_QUOTA": "Room for the copies of all runs' logs, in the place of mirror.yaml's quota.",
     "DFLASHCTL_MIRROR_RUN_QUOTA": "Room for those of one run, in the place of its run_quota.",
+    "DFLASHCTL_TORCH_INDEX": "Where `provision` takes torch from, as --torch-index.",
+    "DFLASHCTL_INDEX": "The package index of `provision`, as --index.",
     "XDG_CONFIG_HOME": "Where notify.yaml, mirror.yaml and the user's inventory are; default ~/.config.",
     "XDG_STATE_HOME": "Where the record lies; default ~/.local/state.",
     "NO_COLOR": "If it is set and not empty: no colour.",

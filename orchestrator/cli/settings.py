@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 # What is read, beside every DFLASHCTL_*: here, by ssh's agent, by tmux and by the terminal's own habits.
 VARIABLES = (
     "DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "DFLASHCTL_NOTIFY_URLS", "DFLASHCTL_DEADMAN_URL",
+    "DFLASHCTL_TORCH_INDEX", "DFLASHCTL_INDEX",
     "DFLASHCTL_MIRROR_QUOTA", "DFLASHCTL_MIRROR_RUN_QUOTA",
     "XDG_CONFIG_HOME", "XDG_STATE_HOME", "NO_COLOR", "FORCE_COLOR",
     "TERM", "COLUMNS", "TZ", "SSH_AUTH_SOCK", "TMUX_TMPDIR",
 )  # fmt: skip
 _HIDDEN = ("_URL", "_URLS")  # of a message's receiver: the whole address is a secret
+PROVISIONED = "provisioned, else python3"  # of a container for which nobody names the trainer's Python
 NOT_SHOWN = "(set, not shown)"
 
 
@@ -149,6 +151,8 @@ def _inventory() -> Iterator[Setting]:
             if section == "containers" and says["state_dir"] is None:
                 is_here = says["host"] == "local" and says["ct"] is None
                 says["state_dir"] = LOCAL_STATE_DIR if is_here else CONTAINER_STATE_DIR
+            if section == "containers":
+                says["python"] = says["python"] or PROVISIONED
             for key, value in says.items():
                 if value is not None and value != ():
                     place = (section, name, key)
