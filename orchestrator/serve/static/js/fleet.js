@@ -332,6 +332,7 @@ $("keys").addEventListener("click", openKeys);
 
 function takeFleet(fleet) {
   acting = fleet.acting;
+  $("mode").hidden = acting;
   const there = new Set(fleet.runs.map((card) => card.id));
   for (const id of [...cards.keys()]) if (!there.has(id)) forget(id);
   for (const card of fleet.runs) take(card);

@@ -36,7 +36,7 @@ const fill = el("i");
 const bar = el("div", { class: "bar", role: "progressbar", "aria-label": "Steps done", "aria-valuemin": "0" }, fill);
 const facts = el("dl", { class: "facts" });
 const values = new Map();
-for (const key of ["step", "loss", "tok/s", "a step takes", "ETA", "phase", "attempt", "attempt began", "checkpoint", "target", "seen", "next", "container clock", "held by"]) {
+for (const key of ["step", "loss", "tok/s", "a step takes", "ETA", "phase", "attempt", "attempt began", "checkpoint", "target", "seen", "next", "watch", "container clock", "held by"]) {
   const dd = el("dd");
   const row = el("div", {}, el("dt", { text: key }), dd);
   values.set(key, [row, dd]);
@@ -74,6 +74,7 @@ function drawNow() {
   fact("checkpoint", card.checkpoint_step === null ? "" : `step ${whole(card.checkpoint_step)}`);
   fact("target", card.target);
   fact("held by", card.holders);
+  fact("watch", acting ? "" : "only looks: it neither stops nor relaunches");
   const skew = card.clock_skew_s ?? 0;
   fact("container clock", Math.abs(skew) > 2 ? `${duration(Math.abs(skew))} ${skew > 0 ? "ahead" : "behind"}; times here are by the server's` : "");
   put(remark, card.remark);
@@ -164,10 +165,10 @@ const ASK = {
 
 function drawActs() {
   const state = card.state;
-  $("stop").hidden = !mayAct || ["stopped", "finished", "new"].includes(state);
-  $("relaunch").hidden = !mayAct;
+  $("stop").hidden = !mayAct || !acting || ["stopped", "finished", "new"].includes(state);
+  $("relaunch").hidden = !mayAct || !acting;
   $("stop").disabled = $("relaunch").disabled = asked;
-  $("login").hidden = mayAct;
+  $("login").hidden = mayAct || !acting;
 }
 
 function ask(kind) {
