@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from orchestrator.observe import NOT_LOOKED
 from orchestrator.types.decision import ActKind
 from orchestrator.types.failure import RunState
 from orchestrator.types.seen import Blind, Gpu, Heartbeat, Present
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from orchestrator.record import AttemptRow, DiagnosisRow, RunRow
     from orchestrator.types.failure import FailureClass
+    from orchestrator.types.seen import Liveness, Reading
     from orchestrator.watch.runwatch import RunWatch
 
 STALE_S = 10.0  # a guest that is there says something every few seconds
@@ -138,7 +140,7 @@ def card_of(run: RunWatch, *, remark: str = "") -> RunCard:
         started_at=_near(view.began_at, tracker.clock_skew_s) if view is not None else None,
         looked_at=tracker.looked_at,
         clock_skew_s=tracker.clock_skew_s,
-        blind=tracker.liveness.reason if isinstance(tracker.liveness, Blind) else None,
+        blind=_blind(tracker.liveness),
         next_act=_next_act(run),
         is_acting=run.acting,
         is_busy=run.busy,
@@ -155,6 +157,11 @@ def _step(run: RunWatch, beat: Heartbeat | None) -> int | None:
     if beat is not None:
         return beat.step
     return run.tracker.view.log_reading().last_step if run.tracker.view is not None else None
+
+
+def _blind(liveness: Reading[Liveness]) -> str | None:
+    """That nobody has looked yet, as after each start, is no blindness: what is new is shown as new."""
+    return liveness.reason if isinstance(liveness, Blind) and liveness != NOT_LOOKED else None
 
 
 def _near(at: datetime | None, clock_skew_s: float) -> datetime | None:

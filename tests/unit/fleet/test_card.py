@@ -55,8 +55,7 @@ def test_before_a_look_nothing_is_known(bench):
         None,
         False,
     )
-    assert card.blind == "not looked yet"
-    assert card.is_stale(NOW)
+    assert card.blind is None  # new is not blind
 
 
 def test_a_run_that_trains(bench):
@@ -109,6 +108,20 @@ def test_a_cut_keeps_what_was_seen_and_says_that_it_is_of_the_past(bench):
     assert "no route to host" in card.blind
     assert card.step == 40
     assert card.is_stale(bench.clock.now())
+
+
+def test_a_next_attempt_is_not_blind_until_it_was_looked_at(bench):
+    bench.live()
+    seen = []
+    for message in (
+        attempt_message("heartbeat", heartbeat_json(step=1), 2),
+        run_message(2, spec=bench.spec(2)),
+    ):
+        bench.send(message)
+        bench.watcher.turn()
+        seen.append(card_of(bench.run))
+    assert [(card.attempt, card.blind) for card in seen] == [(2, None), (2, None)]
+    assert [card.state for card in seen] == [RunState.NEW, RunState.HEALTHY]
 
 
 def test_what_is_old_is_stale_unless_the_run_has_ended():
