@@ -34,6 +34,7 @@ from orchestrator.cli import (
     recording,
     replaying,
     ruling,
+    serving,
     stacking,
     telling,
     tidying,
@@ -115,6 +116,7 @@ provisioning.register(app)
 changing.register(app)
 watching.register(app)
 viewing.register(app)
+serving.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)
