@@ -76,12 +76,14 @@ def read_history(record: Record, row: RunRow, clock: Clock) -> History:
 
 
 def moments_of(events: Sequence[EventRow], diagnoses: dict[int, DiagnosisRow]) -> list[Moment]:
-    """Return what happened; a change of state that only repeats a diagnosis is left out."""
+    """Return what happened; a change of state that is none, or only repeats a diagnosis, is left out."""
     said = {(each.attempt, each.summary) for each in diagnoses.values()}
     moments = []
     for event in events:
-        if event.kind == "transition" and (event.attempt, event.detail.get("summary")) in said:
-            continue
+        if event.kind == "transition":
+            changed = (event.detail.get("from") or RunState.NEW.value) != event.detail.get("to")
+            if not changed or (event.attempt, event.detail.get("summary")) in said:
+                continue
         found = diagnoses.get(event.detail.get("id", -1)) if event.kind == "diagnosis" else None
         style = _RECORDED.get(event.kind, "")
         if found is not None:

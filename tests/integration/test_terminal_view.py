@@ -110,41 +110,29 @@ def test_a_run_dies_and_comes_back_in_sight_and_keys_read_and_stop_it(local):
         told = terminal.screen()
         assert "diagnosis: dead: fx_trace_race" in told or "outcome: stopped by its user" in told
         assert "q end the watch" not in told
+        terminal.code.unlink()
+        terminal("respawn-pane", "-k", "-t", "t", terminal.command("watch", "r1"))
+        assert terminal.exit_code() == Exit.NOT_RUNNING, "what has ended by the record is looked at as well"
     finally:
         terminal.end()
 
 
-def test_top_only_looks_and_leaves_the_terminal_as_it_was(local):
+def test_top_only_looks_and_a_signal_leaves_the_terminal_as_it_was(local):
     local.begin_standin("r1", "--steps", "9000", "--step-s", "0.05", "--crash-at", "40", "--fx-text")
     terminal = Terminal(local, "top", term="vt100")
     try:
         terminal.wait_for("r1", "dead", "only looks", "an acting watch would")
         assert local.attempts("r1") == [1]
         assert not COLOUR.search(terminal("capture-pane", "-p", "-e", "-t", "t")), "vt100 has none"
-        terminal.press("q")
-        assert terminal.exit_code() == Exit.OK
-        assert local.attempts("r1") == [1]
-        assert "q leave" not in terminal.screen()
-    finally:
-        terminal.end()
-
-
-def test_a_signal_ends_it_in_order_and_an_ended_run_ends_it_at_once(local):
-    local.begin_standin("r1", "--steps", "9000", "--step-s", "0.05")
-    terminal = Terminal(local, "watch")
-    try:
-        terminal.wait_for("r1", "healthy")
-        pid = terminal("display-message", "-p", "-t", "t", "#{pane_pid}").strip()
+        shell = terminal("display-message", "-p", "-t", "t", "#{pane_pid}").strip()
         found = subprocess.run(
-            ["pgrep", "-P", pid, "-f", "orchestrator"], capture_output=True, text=True, check=True
+            ["pgrep", "-P", shell, "-f", "orchestrator"], capture_output=True, text=True, check=True
         )
         subprocess.run(["kill", "-TERM", found.stdout.split()[0]], check=True)
         assert terminal.exit_code() == Exit.INTERRUPTED
-        assert "interrupted; what runs in a container goes on" in terminal.screen()
-        assert local.trainers("r1")
-        local.run("stop", "r1", "--grace", "0s")
-        terminal.code.unlink()
-        terminal("respawn-pane", "-k", "-t", "t", terminal.command("watch", "r1"))
-        assert terminal.exit_code() == Exit.NOT_RUNNING, "what has ended by the record is looked at as well"
+        assert local.attempts("r1") == [1]
+        seen = terminal.screen()
+        assert "interrupted; what runs in a container goes on" in seen
+        assert "q leave" not in seen
     finally:
         terminal.end()

@@ -145,6 +145,7 @@ def test_gpus_that_are_not_the_runs_own_come_after_it_under_a_word():
 
 def test_the_story_has_each_thing_once_with_its_proof(stage):
     run = stage.a_death()
+    stage.record.transition(run.id, 3, None, RunState.NEW, "being started", NOW)
     found = {each.id: each for each in stage.record.diagnoses(run.id)}
     moments = moments_of(stage.record.events(run.id), found)
     assert [moment.kind for moment in moments].count("transition") == 0, "it says what the diagnosis says"
