@@ -38,6 +38,7 @@ from orchestrator.cli import (
     stacking,
     telling,
     tidying,
+    viewing,
     watching,
 )
 from orchestrator.cli.context import SETTINGS
@@ -114,6 +115,7 @@ launching.register(app)
 provisioning.register(app)
 changing.register(app)
 watching.register(app)
+viewing.register(app)
 serving.register(app)
 looking.register(app)
 reading.register(app)

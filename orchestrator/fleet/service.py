@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.contained import contained
-from orchestrator.errors import OrchestratorError, PlaybookError
+from orchestrator.errors import Exit, OrchestratorError, PlaybookError
 from orchestrator.fleet.card import card_of, card_of_past, card_of_row
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
@@ -81,6 +81,7 @@ class FleetWatch:
         self.board = board
         self.fault: Exception | None = None  # what ended the watch, if not `stop`
         self.turned_at: float | None = None  # monotonic, of the last turn
+        self.outcome: Exit | None = None  # the gravest exit code while all its runs have ended, as a watch's
         self._record = record
         self._clock = clock
         self._ways = ways
@@ -141,6 +142,11 @@ class FleetWatch:
         self._reloading.set()
 
     @property
+    def turned_s_ago(self) -> float | None:
+        """How long ago the last turn was; None before the first."""
+        return self._clock.monotonic() - self.turned_at if self.turned_at is not None else None
+
+    @property
     def is_running(self) -> bool:
         """Whether its thread lives."""
         return self._thread.is_alive()
@@ -155,7 +161,13 @@ class FleetWatch:
                 self._answer()
                 self._sink.refresh()
                 self.turned_at = self._clock.monotonic()
+                self.outcome = self._outcome()
         self.board.publish()
+
+    def _outcome(self) -> Exit | None:
+        if not all(run.is_over for run in self.runs):
+            return None
+        return max((run.ended for run in self.runs if run.ended is not None), default=Exit.OK)
 
     def _answer(self) -> None:
         """Work out what was asked; what fails there is its asker's, not the watch's."""
@@ -188,7 +200,7 @@ class FleetWatch:
         for row in wanted:
             if row.id in self._known:
                 continue
-            if self._rows.is_wanted(row):
+            if self._ways.takes_ended or self._rows.is_wanted(row):
                 self._add(row)
             elif row.id not in self._rows.past:
                 self._rows.past[row.id] = self._past(row)

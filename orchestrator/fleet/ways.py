@@ -24,9 +24,11 @@ class Ways:
     """How a fleet gets what it needs of a run: the way there, its playbook, and which runs are meant.
 
     `playbook` raises PlaybookError; `shipped` then takes its place, and the run is only looked at.
+    `takes_ended`: runs that have ended by the record are looked at as well, for the record may be behind.
     """
 
     site: Callable[[RunRow], FleetSite]
     playbook: Callable[[RunRow], Playbook]
     shipped: Callable[[], Playbook]
     wants: Callable[[RunRow], bool] = lambda _row: True
+    takes_ended: bool = False
