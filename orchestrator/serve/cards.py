@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # A look alone is told so rarely: less than the time after which a card counts as stale.
 LOOK_TOLD_EVERY_S = 4.0
 _PROGRESS = (
+    "summary",  # of a run that lives it tells the step
     "step",
     "loss",
     "tokens_per_s",

@@ -149,7 +149,7 @@ def test_of_many_runs_progress_is_told_every_2_seconds_and_all_else_at_once(benc
 
     bench.show(*many(step=1))
     place = bench.hub.place
-    bench.show(*many(step=2, loss=2.0))
+    bench.show(*many(step=2, loss=2.0, summary="training, step 2"))
     assert bench.hub.place == place
     bench.show(make_card(1, step=3, state=RunState.DEAD), *many(step=3)[1:])
     body = bench.changes(place.version)

@@ -7,7 +7,8 @@ const MAX_WHOLE = 200_000;
 const decoder = new TextDecoder();
 const ESCAPE = /\x1b(?:\[([0-9;:]*)m|\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~]?)/g;
 // Control characters, and those that turn the direction of what follows: shown, not obeyed.
-const HIDDEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g;
+const HIDDEN = /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]+/g;
+const SAME = /(.)\1{15,}/gsu;
 
 /** Split at line feeds: [{start, end, bytes}], by offsets in the file; the last may have no line feed. */
 export function split(bytes, base) {
@@ -28,6 +29,9 @@ export function textOf(bytes) {
   return parts.findLast((part) => part !== "") ?? "";
 }
 
+/** Many of one kind are counted: a file may be full of them. */
+const shownControls = (chars) => [...chars].map(shownControl).join("").replace(SAME, (run, char) => `${char}×${[...run].length} `);
+
 function shownControl(char) {
   const code = char.codePointAt(0);
   return code < 0x20 ? String.fromCodePoint(0x2400 + code) : code === 0x7f ? "␡" : `<${code.toString(16).toUpperCase().padStart(4, "0")}>`;
@@ -39,7 +43,7 @@ function addText(node, text, classes) {
   const put = (part, names) => part && node.append(names ? el("span", { class: names, text: part }) : part);
   for (const match of text.matchAll(HIDDEN)) {
     put(text.slice(at, match.index), classes);
-    put(shownControl(match[0]), "ctl");
+    put(shownControls(match[0]), "ctl");
     at = match.index + match[0].length;
   }
   put(text.slice(at), classes);
