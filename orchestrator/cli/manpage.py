@@ -138,6 +138,8 @@ VARIABLE_TEXTS = {
     "DFLASHCTL_RECORD": "The record's file, as --record.",
     "DFLASHCTL_NOTIFY_URLS": "Who is told, in the place of the URLs of notify.yaml.",
     "DFLASHCTL_DEADMAN_URL": "Asked after each pass that saw every run, in the place of notify.yaml's.",
+    "DFLASHCTL_TORCH_INDEX": "Where provision takes torch from: cpu, cu130 or a URL; it may have a login.",
+    "DFLASHCTL_INDEX": "The package index of provision instead of PyPI; it may have a login.",
     "DFLASHCTL_MIRROR_QUOTA": "Room for the copies of all runs' logs, in the place of mirror.yaml's quota.",
     "DFLASHCTL_MIRROR_RUN_QUOTA": "Room for those of one run, in the place of its run_quota.",
     "XDG_CONFIG_HOME": "Where notify.yaml, mirror.yaml and the user's inventory are; default ~/.config.",
