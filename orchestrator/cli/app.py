@@ -37,6 +37,7 @@ from orchestrator.cli import (
     stacking,
     telling,
     tidying,
+    viewing,
     watching,
 )
 from orchestrator.cli.context import SETTINGS
@@ -113,6 +114,7 @@ launching.register(app)
 provisioning.register(app)
 changing.register(app)
 watching.register(app)
+viewing.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)

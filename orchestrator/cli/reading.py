@@ -21,7 +21,7 @@ from orchestrator.wire import unpack_bytes
 if TYPE_CHECKING:
     from orchestrator.connection import GuestStream
     from orchestrator.mirror import RunMirror
-    from orchestrator.record import RunRow
+    from orchestrator.record import Record, RunRow
     from orchestrator.wire import Message
 
 DEFAULT_TAIL_KB = 64
@@ -179,11 +179,7 @@ def attach(
     """
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-        attempts = record.attempts(row.id)
-    session = (attempts[-1].session if attempts else None) or row.name
-    from orchestrator.connection import attach_argv
-
-    argv = attach_argv(with_login(target_of(row)), session)
+        argv = session_argv(record, row)
     if dry_run:
         SETTINGS.out.print(shlex.join(argv), markup=False)
         return
@@ -193,3 +189,37 @@ def attach(
         raise OrchestratorError(
             f"{argv[0]} is not on this machine", hint=f"install it, or run: {shlex.join(argv)}"
         ) from error
+
+
+def session_argv(record: Record, row: RunRow) -> tuple[str, ...]:
+    """Return what enters the run's tmux session.
+
+    Raises:
+        ConfigError: The ssh config is not readable.
+        RecordError: The record cannot be read.
+    """
+    from orchestrator.connection import attach_argv
+
+    attempts = record.attempts(row.id)
+    session = (attempts[-1].session if attempts else None) or row.name
+    return attach_argv(with_login(target_of(row)), session)
+
+
+def last_lines(row: RunRow) -> list[str]:
+    """Return the end of the newest attempt's log, from the container.
+
+    Raises:
+        BlindError: It could not be looked at.
+        GuestRefused: There is none.
+    """
+    site = site_of(row)
+    try:
+        request = {
+            "state_dir": site.state_dir, "run": row.name, "attempt": None, "offset": None,
+            "last_bytes": DEFAULT_TAIL_KB * 1024, "follow": False,
+        }  # fmt: skip
+        messages = site.client().call("tail", request, timeout_s=30.0)
+    finally:
+        site.close()
+    data = b"".join(unpack_bytes(each["data"]) for each in messages if each["type"] == "log")
+    return data.decode("utf-8", "replace").splitlines()

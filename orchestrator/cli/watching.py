@@ -14,6 +14,7 @@ from orchestrator.cli.context import SETTINGS, find_run, load_playbook, opened_r
 from orchestrator.cli.mirrored import keeper
 from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import connect_options, operator, resolve_target, site_at, site_of
+from orchestrator.cli.viewing import is_terminal, view
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
 from orchestrator.terminal import clean
@@ -133,9 +134,16 @@ def watch(
         str | None,
         typer.Option("--session", help="Look at a tmux session that dflashctl did not start; never acts."),
     ] = None,
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="Lines that scroll instead of the view that fills the screen."),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Follow runs: output, GPUs, failures with their proof; relaunch by the playbook. Alone: every run.
+
+    On a terminal it fills the screen: ? shows its keys, q ends the watch. Into
+    a pipe, and with --lines, it is a line an event.
 
     Ends when each run has finished (0), was stopped (3), needs a person (12, 13),
     or failed under --observe-only (10, 11). Ctrl-C ends the watch and nothing
@@ -145,6 +153,7 @@ def watch(
 
         dflashctl watch
         dflashctl watch dflash --observe-only
+        dflashctl watch --lines
         dflashctl watch --host 10.1.2.6 --ct 200 --json
         dflashctl watch --host 10.1.2.6 --ct 200 --session dflash
     """
@@ -155,10 +164,16 @@ def watch(
         raise typer.Exit(_watch_session(site_at(target, connect), session, as_json=as_json))
     with opened_record() as record:
         rows = _rows(record, run, host, ct, container, known_hosts, login, connect, playbook)
-        code = watch_rows(
-            record, rows, as_json=as_json, playbook=playbook, acting=act, show_log=log, telling=notify,
-            mirroring=mirror, options_=connect,
-        )  # fmt: skip
+        if is_terminal() and not (as_json or lines):
+            code = view(
+                record, verb="watch", rows=rows, playbook=playbook, acting=act, show_log=log, telling=notify,
+                mirroring=mirror, options_=connect,
+            )  # fmt: skip
+        else:
+            code = watch_rows(
+                record, rows, as_json=as_json, playbook=playbook, acting=act, show_log=log, telling=notify,
+                mirroring=mirror, options_=connect,
+            )  # fmt: skip
     raise typer.Exit(code)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.contained import contained
-from orchestrator.errors import OrchestratorError, PlaybookError
+from orchestrator.errors import Exit, OrchestratorError, PlaybookError
 from orchestrator.fleet.card import card_of, card_of_row
 from orchestrator.observe import KernelSource
 from orchestrator.types.failure import RunState
@@ -46,12 +46,14 @@ class Ways:
     """How a fleet gets what it needs of a run: the way there, its playbook, and which runs are meant.
 
     `playbook` raises PlaybookError; `shipped` then takes its place, and the run is only looked at.
+    `takes_ended`: runs that have ended by the record are looked at as well, for the record may be behind.
     """
 
     site: Callable[[RunRow], FleetSite]
     playbook: Callable[[RunRow], Playbook]
     shipped: Callable[[], Playbook]
     wants: Callable[[RunRow], bool] = lambda _row: True
+    takes_ended: bool = False
 
 
 @dataclass
@@ -94,6 +96,7 @@ class FleetWatch:
         self.board = board
         self.fault: Exception | None = None  # what ended the watch, if not `stop`
         self.turned_at: float | None = None  # monotonic, of the last turn
+        self.outcome: Exit | None = None  # the gravest exit code while all its runs have ended, as a watch's
         self._record = record
         self._clock = clock
         self._ways = ways
@@ -139,6 +142,11 @@ class FleetWatch:
         self._reloading.set()
 
     @property
+    def turned_s_ago(self) -> float | None:
+        """How long ago the last turn was; None before the first."""
+        return self._clock.monotonic() - self.turned_at if self.turned_at is not None else None
+
+    @property
     def is_running(self) -> bool:
         """Whether its thread lives."""
         return self._thread.is_alive()
@@ -152,7 +160,13 @@ class FleetWatch:
                     call()
                 self._sink.refresh()
                 self.turned_at = self._clock.monotonic()
+                self.outcome = self._outcome()
         self.board.publish()
+
+    def _outcome(self) -> Exit | None:
+        if not all(run.is_over for run in self.runs):
+            return None
+        return max((run.ended for run in self.runs if run.ended is not None), default=Exit.OK)
 
     def _failed(self, error: Exception) -> None:
         is_ours = not isinstance(error, (OrchestratorError, OSError))
@@ -175,7 +189,7 @@ class FleetWatch:
         self._rows.rows = {row.id: row for row in wanted}
         self._rows.acts = self._record.newest_actions()
         for row in wanted:
-            if row.id not in self._known and self._rows.is_wanted(row):
+            if row.id not in self._known and (self._ways.takes_ended or self._rows.is_wanted(row)):
                 self._add(row)
         for run_id, known in tuple(self._known.items()):
             if run_id not in self._rows.rows and not known.watch.busy:

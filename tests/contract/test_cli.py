@@ -25,6 +25,7 @@ HEAVY = (
     "orchestrator.inventory",
     "yaml",
     "rich.live",
+    "textual",
     "matplotlib",
     "jinja2",
 )
@@ -44,9 +45,8 @@ COMMANDS = commands(typer.main.get_command(app))
 
 def test_the_verbs_are_these():
     assert {words.removeprefix("dflashctl ") for words in COMMANDS} == {
-        "launch", "provision",
-        "watch", "status", "ps", "logs", "attach", "stop", "relaunch", "explain", "events", "plot",
-        "report", "stacks", "doctor",
+        "launch", "provision", "watch", "top", "status", "ps", "logs", "attach", "stop", "relaunch",
+        "explain", "events", "plot", "report", "stacks", "doctor",
         "diff", "eval", "export", "replay", "record",
         "rules list", "rules show", "rules test", "cache list", "cache save", "cache restore", "cache verify",
         "notify test", "notify show",

@@ -157,6 +157,8 @@ def lines_of(text: str) -> Iterator[str]:
     yield from re.findall(rf"`({mine})`", text)
     for block in blocks("", text):
         for line in block.text.splitlines():
+            if re.search(r"\S  [^\s#]", line) is not None:
+                continue  # columns: a screen as it is seen, and no command
             if (found := re.match(rf"\s*(?:ExecStart=|\$ )?({mine})", line)) is not None:
                 yield found.group(1)
 
