@@ -9,7 +9,7 @@ import signal
 import subprocess
 from typing import TYPE_CHECKING
 
-from orchestrator.guest import clock
+from orchestrator.guest import signals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from orchestrator.guest.link import Link
     from orchestrator.masking import Masker
 
-GRACE_S = 3.0
 MAX_LINE = 500
 
 
@@ -47,6 +46,7 @@ class Teller:
             stderr=subprocess.STDOUT,
             env=dict(env),
             start_new_session=True,
+            preexec_fn=signals.die_with_parent,  # noqa: PLW1509  we have one thread
             pass_fds=(self._lock,),
         )
         try:
@@ -84,14 +84,10 @@ class Teller:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End what is left of it, with its session."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if child.poll() is not None:
-            break
+    """End what is left of it, with its session, at once: who closed the connection may soon end us too."""
+    if child.poll() is None:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-        deadline = clock.ticking() + GRACE_S
-        while child.poll() is None and clock.ticking() < deadline:
-            clock.wait(0.02)
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
     if child.stdout is not None:
         child.stdout.close()

@@ -13,6 +13,7 @@ from orchestrator.guest import clock, files, lock, processes
 if TYPE_CHECKING:
     from orchestrator.guest.paths import RunDir
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 UNNOTICED = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP, signal.SIGPIPE)
 
@@ -20,6 +21,11 @@ UNNOTICED = (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGTSTP, sign
 def become_subreaper() -> None:
     """Become the parent of our descendants' orphans, instead of init: so descent finds them (prctl(2))."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def die_with_parent() -> None:
+    """Be killed when the thread that started us ends, however it ends; for a child, before its program."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def wake_on_signals(run: RunDir, number: int) -> int:

@@ -8,20 +8,22 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator import wire
-from orchestrator.guest import asked, clock, files, lock, masks, paths, venvs
+from orchestrator.guest import clock, files, lock, masks, paths, venvs
 from orchestrator.guest.piprun import Left, Teller
 from orchestrator.guest.refusal import Refusal
+from orchestrator.guest.venvorder import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from orchestrator.guest.link import Link
+    from orchestrator.guest.venvorder import Install, Order
 
+LEFTOVER_S = 3.0
 _VERSIONS = """
 import importlib, importlib.metadata as metadata, json, sys
 for name in json.loads(sys.argv[1]):
@@ -34,44 +36,10 @@ _HAS_RAW_BAR = (
 )
 
 
-@dataclass(frozen=True)
-class Install:
-    """One call of pip."""
-
-    requirements: tuple[str, ...]
-    index: str | None
-    no_deps: bool
-
-
-@dataclass(frozen=True)
-class Order:
-    """What a request asks for."""
-
-    state: Path
-    key: str
-    installs: tuple[Install, ...]
-    constraints: str
-    imports: tuple[str, ...]
-    from_wheelhouse: bool
-    rebuild: bool
-    min_free_bytes: int
-    facts: dict[str, Any]
-
-    @property
-    def final(self) -> Path:
-        """Where it lies, from the first file on."""
-        return venvs.folder(self.state) / self.key
-
-    @property
-    def house(self) -> Path:
-        """Where its wheels lie."""
-        return venvs.wheelhouse(self.state, self.key)
-
-
 def run(verb: str, request: wire.Message, link: Link) -> None:
     """Answer `said` lines, then `made`."""
     del verb
-    order = _order(request)
+    order = read(request)
     home = venvs.folder(order.state)
     home.mkdir(parents=True, exist_ok=True)
     held = lock.take(home / ".lock")
@@ -81,10 +49,8 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         )
     try:
         already = venvs.stamp(order.final) is not None and not order.rebuild
-        if order.rebuild and (pids := venvs.users(order.final)):
-            message = f"{order.final} has to be made anew, and process {pids[0]} runs by it"
-            raise Refusal("in_use", message, "stop the run first", pids=pids)
         if not already:
+            _require_unused(order.final)
             _make(order, link, held)
         if venvs.current_python(order.state) != str(order.final / "bin" / "python"):
             venvs.point(order.state, order.key)
@@ -102,39 +68,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         os.close(held)
 
 
-def _order(request: wire.Message) -> Order:
-    key, constraints, facts = request.get("key"), request.get("constraints"), request.get("facts")
-    if not isinstance(key, str) or not venvs.KEY.fullmatch(key):
-        raise Refusal("bad_request", f"key: {key!r} must be 16 hexadecimal digits")
-    installs = request.get("installs")
-    if not isinstance(installs, list) or not installs or not isinstance(constraints, str):
-        raise Refusal("bad_request", "installs: must be a list, with a text of constraints")
-    return Order(
-        state=paths.resolve_state(request.get("state_dir")),
-        key=key,
-        installs=tuple(_install(each) for each in installs),
-        constraints=constraints,
-        imports=_words(request.get("imports"), "imports"),
-        from_wheelhouse=bool(request.get("wheelhouse")),
-        rebuild=bool(request.get("rebuild")),
-        min_free_bytes=asked.integer(request, "min_free_bytes", 0),
-        facts=facts if isinstance(facts, dict) else {},
-    )
-
-
-def _install(told: Any) -> Install:  # noqa: ANN401
-    if not isinstance(told, dict) or not isinstance(told.get("index"), (str, type(None))):
-        raise Refusal("bad_request", "installs: each has `requirements`, `index` and `no_deps`")
-    words = _words(told.get("requirements"), "requirements")
-    if any(word.startswith("-") for word in words):
-        raise Refusal("bad_request", f"requirements: {words!r}: an option is none")
-    return Install(words, told.get("index"), bool(told.get("no_deps")))
-
-
-def _words(told: object, key: str) -> tuple[str, ...]:
-    if not isinstance(told, list) or not all(asked.is_text(word) for word in told):
-        raise Refusal("bad_request", f"{key}: must be a list of texts")
-    return tuple(told)
+def _require_unused(final: Path) -> None:
+    """Refuse where processes run by what has to be made anew; those of a call that was cut end soon."""
+    deadline = clock.ticking() + LEFTOVER_S
+    while pids := venvs.users(final):
+        if clock.ticking() >= deadline:
+            message = f"{final} has to be made anew, and process {pids[0]} runs by it"
+            raise Refusal("in_use", message, "stop the run first", pids=pids)
+        clock.wait(0.1)
 
 
 def _make(order: Order, link: Link, held: int) -> None:
