@@ -68,16 +68,20 @@ def forecast(
     shared = drafters if shards(config, dims, drafters, memory_bytes) else 1
     target = _target_weights(dims, shape, target_parameters)
     accumulates = config.optim.micro_batches > drafters
-    drafter = _resident(dims, shared, replicas=drafters // shared, accumulates=accumulates)
+    keeps = drafters > 1 or accumulates
+    drafter = _resident(dims, shared, replicas=drafters // shared, accumulates=accumulates, keeps=keeps)
     held, sent = OBSERVATIONS[config.parallel.placement]
     if config.parallel.placement == "colocated":
         resident = [*drafter, target, *_observations(config, dims, 1)]
-        moments = {"target's forward": _target_forward(dims, shape), **_moments(config, dims, shared)}
+        moments = {
+            "target's forward": _target_forward(dims, shape),
+            **_moments(config, dims, shared, keeps=keeps),
+        }
         ranks = [_most("colocated", resident, moments)]
     else:
         vocabulary = _item(dims, "target's embedding and head", "V D", dims.c, 2)
         resident = [*drafter, vocabulary, *_observations(config, dims, held)]
-        ranks = [_most("drafter", resident, _moments(config, dims, shared))]
+        ranks = [_most("drafter", resident, _moments(config, dims, shared, keeps=keeps))]
         resident = [target, *_observations(config, dims, sent), _context(dims)]
         ranks.append(_most("target", resident, {"target's forward": _target_forward(dims, shape)}))
     elsewhere = _elsewhere(config, dims)
@@ -118,17 +122,18 @@ def _context(dims: Dims) -> Item:
     return Item("GPU context and workspaces", CONTEXT_BYTES if dims.on_gpu else 0, "allowance")
 
 
-def _resident(dims: Dims, shared: int, *, replicas: int, accumulates: bool) -> list[Item]:
-    """What a drafter holds from step to step. DDP's gradients are views of its buckets."""
+def _resident(dims: Dims, shared: int, *, replicas: int, accumulates: bool, keeps: bool) -> list[Item]:
+    """What a drafter holds from step to step. DDP's gradients are views of its buckets, which it keeps."""
     parameters = draft_parameters(dims)
     whole, part = f"{parameters:,} parameters", -(-parameters // shared)
     of = f"{whole} over {shared} drafters" if shared > 1 else whole
     items = [
         Item("parameters", FLOAT32 * part, f"{of}, 4 bytes each"),
-        Item("gradients", FLOAT32 * part, f"{of}, 4 bytes each"),
         Item("AdamW's moments", 2 * FLOAT32 * part, f"2 x {of}, 4 bytes each"),
         _context(dims),
     ]
+    if keeps:
+        items.append(Item("gradients", FLOAT32 * part, f"{of}, 4 bytes each"))
     if shared > 1:
         # The layer at work, the one fetched ahead, and a gradient as it came and as it is reduced.
         layer = layer_matrices(dims)
@@ -151,10 +156,15 @@ def _observations(config: Config, dims: Dims, count: int) -> list[Item]:
     return items
 
 
-def _moments(config: Config, dims: Dims, shared: int) -> dict[str, list[Item]]:
-    """The drafter's two candidates for the most."""
-    saved = _saved(config, dims, shared)
-    logits = 3 if config.loss.labels == "target" else 2
+def _moments(config: Config, dims: Dims, shared: int, *, keeps: bool) -> dict[str, list[Item]]:
+    """The drafter's candidates for the most.
+
+    Where it keeps no gradients, they come layer by layer, as what a layer saved goes.
+    """
+    before, layers, after = _saved_before(config, dims, shared), _saved_in_layers(dims), _saved_after(dims)
+    saved = [*before, *layers, *after]
+    # A GPU's kernels write the gradient of the text's own labels over the logits.
+    logits = 3 if config.loss.labels == "target" else 1 if dims.on_gpu else 2
     chunk = _item(dims, "loss chunk, logits and their softmax", "C V", FLOAT32, logits)
     gradient = _item(dims, "gradient of the hidden states", "R Q D", dims.c)
     inputs = 4 if config.loss.labels == "target" else 3
@@ -163,23 +173,54 @@ def _moments(config: Config, dims: Dims, shared: int) -> dict[str, list[Item]]:
         _item(dims, "gradients of q", "R Q N H", dims.c, 2),
         _item(dims, "gradients of k and v", "R K M H", dims.c, 4),
     ]
+    if config.compute.attention == "flash":
+        attention += [
+            _item(dims, "gradient of q, summed", "R Q N H", FLOAT32),
+            _item(dims, "gradients of k and v, summed", "R K M H", FLOAT32, 2),
+        ]
     mlp = [_item(dims, "gradients of gate, up and their product", "R Q F", dims.c, 3)]
     layer = max(attention, mlp, key=lambda items: sum(item.bytes for item in items))
     context = _item(dims, "gradient of the context", "R T D", dims.c, 2)
     residual = _item(dims, "gradient of x", "R Q D", dims.c, 2)
-    return {
+    moments = {
         "loss": [*saved, gradient, chunk, copies],
-        "backward": [*saved, gradient, context, residual, *layer],
+        "last norm's backward": [*saved, gradient, _item(dims, "its terms", "R Q D", FLOAT32, 4)],
+        "backward": [*before, *layers, context, residual, *layer],
     }
+    if not keeps:
+        one, whole = layer_matrices(dims), draft_parameters(dims)
+        text = f"{one:,} numbers of a layer, {dims.c} bytes each as they come and 4 kept"
+        moments["backward"].append(Item("gradients", (FLOAT32 + dims.c) * one, text))
+        every = Item("gradients", FLOAT32 * whole, f"{whole:,} parameters, 4 bytes each")
+        first_layer = _saved_in_layers(dims, 1)
+        moments["backward's end"] = [*before, *first_layer, context, residual, *layer, every]
+    return moments
 
 
-def _saved(config: Config, dims: Dims, shared: int) -> list[Item]:
-    """All that the forward leaves for the backward."""
-    items = [_item(dims, f"{name} (each layer)", letters, dims.c, dims.L) for name, letters in SAVED]
-    items += [
-        _item(dims, "logsumexp (each layer)", "R Q N", FLOAT32, dims.L),
-        _item(dims, "context, before and after its norm", "R T D", dims.c, 2),
-        _item(dims, "x and hidden states, at the end", "R Q D", dims.c, 2),
+def _saved_in_layers(dims: Dims, count: int | None = None) -> list[Item]:
+    """What layers, all of them or so many, leave for their backward."""
+    count = dims.L if count is None else count
+    items = [_item(dims, f"{name} (each layer)", letters, dims.c, count) for name, letters in SAVED]
+    items.append(_item(dims, "logsumexp (each layer)", "R Q N", FLOAT32, count))
+    if not dims.on_gpu:
+        items.append(_item(dims, "dense scores (each layer)", "R N Q K", FLOAT32, count))
+        items.append(_item(dims, "keys and values for each head (each layer)", "R N K H", dims.c, 2 * count))
+    return items
+
+
+def _saved_after(dims: Dims) -> list[Item]:
+    """What the last norm leaves, which is not compiled."""
+    return [
+        _item(dims, "x at the end, in float32 for its norm", "R Q D", FLOAT32),
+        _item(dims, "x at the end, scaled, and hidden states", "R Q D", dims.c, 2),
+    ]
+
+
+def _saved_before(config: Config, dims: Dims, shared: int) -> list[Item]:
+    """What all layers read, and is left for the end of the backward. The context's norm is not compiled."""
+    items = [
+        _item(dims, "context, in float32 for its norm", "R T D", FLOAT32),
+        _item(dims, "context, scaled and normed", "R T D", dims.c, 2),
         _item(dims, "rotary table", "R K H", dims.c, 2),
     ]
     if shared > 1:
@@ -190,8 +231,6 @@ def _saved(config: Config, dims: Dims, shared: int) -> list[Item]:
     if config.loss.labels == "target":
         items.append(_item(dims, "teacher's head inputs", "R Q D", dims.c))
     if not dims.on_gpu:
-        items.append(_item(dims, "dense scores (each layer)", "R N Q K", FLOAT32, dims.L))
-        items.append(_item(dims, "keys and values for each head (each layer)", "R N K H", dims.c, 2 * dims.L))
         items.append(_item(dims, "dense mask", "R Q K", 1))
     return items
 
