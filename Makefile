@@ -11,10 +11,10 @@ TORCH_INDEX ?=
 DEMO ?= full
 export VENV PYTHON TORCH TORCH_INDEX
 
-.PHONY: demo test slow lab bench lint clean help
+.PHONY: demo test slow lab bench docs lint clean help
 
 help:
-	@sed -n '1,4s/^# //p' Makefile; echo; echo "targets: demo test slow lab bench lint clean"
+	@sed -n '1,4s/^# //p' Makefile; echo; echo "targets: demo test slow lab bench docs lint clean"
 
 demo:
 	@scripts/setup.sh demo
@@ -40,5 +40,10 @@ bench:
 	@scripts/setup.sh test
 	@$(VENV)/bin/python -m benchmarks.detection
 
+docs:
+	@scripts/setup.sh dev
+	@scripts/docs.sh site
+	@echo "docs: open site/index.html, or: $(VENV)/bin/python -m http.server -d site -b 127.0.0.1 8000"
+
 clean:
-	rm -rf $(VENV) demo-out build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage
+	rm -rf $(VENV) demo-out site build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage

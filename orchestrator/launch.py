@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_RUN = "dflash"
 DEFAULT_CONFIG = "tiny"
+DEFAULT_PYTHON = "python3"
 DEFAULT_STOP_GRACE_S = 30.0
 RELAUNCH_REASON = "relaunch"  # of a stop that the next attempt follows at once
 
@@ -29,7 +30,7 @@ class RunSpec:
     """What to run. `command` is empty for the bundled trainer; `config_toml` is a user's own config text."""
 
     run: str
-    python: str = "python3"
+    python: str = DEFAULT_PYTHON
     command: tuple[str, ...] = ()
     config: str | None = None
     config_toml: str | None = None
@@ -163,7 +164,7 @@ def spec_from_document(document: Mapping[str, Any]) -> RunSpec:
         gpus = document["gpus"]
         return RunSpec(
             run=document["run"],
-            python=document.get("python") or "python3",
+            python=document.get("python") or DEFAULT_PYTHON,
             command=tuple(document.get("command") or ()),
             config=document["config"],
             config_toml=document["config_toml"],

@@ -1,4 +1,4 @@
-"""Where our files are looked for on this machine: the record and the inventory, by XDG's folders."""
+"""Where our files are on this machine: the record, the logs' copies and the inventory, by XDG's folders."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def record_path() -> Path:
     if named := os.environ.get(RECORD_ENV):
         return Path(named).expanduser()
     return platformdirs.user_state_path("dflashctl", appauthor=False) / "record.sqlite3"
+
+
+def mirror_path(record: Path) -> Path:
+    """Return the folder of the logs' copies: beside the record, whose numbers it goes by."""
+    return record.with_name(f"{record.name}.logs")
 
 
 def inventory_paths(

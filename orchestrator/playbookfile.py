@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
@@ -10,9 +11,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from orchestrator.durations import ALLOWED, parse_duration
 from orchestrator.masking import Masker, secret_values
 from orchestrator.pattern import Pattern
+from orchestrator.sizes import parse_size
 from orchestrator.types.failure import FailureClass
 
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _KEY = re.compile(r"[A-Za-z_][\w.-]*")
 
 
@@ -25,8 +26,9 @@ def _seconds(value: object) -> object:
 
 
 def _bytes(value: object) -> object:
-    if isinstance(value, str) and (found := re.fullmatch(r"(\d+) ?([KMGT]iB|B|)", value.strip())) is not None:
-        return int(found.group(1)) * _UNITS[found.group(2)]
+    if isinstance(value, str):
+        with suppress(ValueError):  # the number that is wanted says more
+            return parse_size(value)
     return value
 
 

@@ -56,6 +56,32 @@ def prepare(site: Site, spec: RunSpec, progress: Progress | None = None) -> RunS
     """
     if spec.is_command:
         return spec
+    place = send_trainer(site, progress)
+    ready = replace(spec, trainer_sha256=trainer_archive().sha256, trainer_dir=place)
+    stdin = (ready.config_toml or "").encode()
+    result = site.shell().run(check_argv(ready), stdin=stdin, timeout_s=CHECK_TIMEOUT_S)
+    if result.exit_code != 0:
+        raise refusal(site.target_key, ready, result.exit_code, result.stderr)
+    return ready
+
+
+def provisioned_python(site: Site) -> str | None:
+    """Return the Python of the environment that `provision` made there; None if there is none.
+
+    Raises:
+        BlindError: The container cannot be reached.
+    """
+    python = site.hello.get("venv_python")
+    return python if isinstance(python, str) and python else None
+
+
+def send_trainer(site: Site, progress: Progress | None = None) -> str:
+    """Put the bundled trainer there unless it is; return its folder.
+
+    Raises:
+        GuestRefused: No space there.
+        BlindError: The container cannot be reached.
+    """
     archive = trainer_archive()
     request: dict[str, Any] = {"state_dir": site.state_dir, "sha256": archive.sha256, "kind": "trainer"}
     client = site.client()
@@ -68,12 +94,7 @@ def prepare(site: Site, spec: RunSpec, progress: Progress | None = None) -> RunS
             timeout_s=PUSH_TIMEOUT_S,
             progress=progress,
         )
-    ready = replace(spec, trainer_sha256=archive.sha256, trainer_dir=str(answer["path"]))
-    stdin = (ready.config_toml or "").encode()
-    result = site.shell().run(check_argv(ready), stdin=stdin, timeout_s=CHECK_TIMEOUT_S)
-    if result.exit_code != 0:
-        raise refusal(site.target_key, ready, result.exit_code, result.stderr)
-    return ready
+    return str(answer["path"])
 
 
 def check_argv(spec: RunSpec) -> list[str]:
@@ -94,7 +115,7 @@ def refusal(place: str, spec: RunSpec, exit_code: int | None, stderr: bytes) -> 
     if exit_code in _NO_PROGRAM:
         return CommandFailed(
             f"{place}: --python {spec.python}: {lines[-1]}",
-            hint="name the Python that has torch there, with --python PATH",
+            hint="name the Python that has torch there, with --python PATH; `dflashctl provision` makes one",
         )
     if spec.config is not None:
         # The user's own file went in on standard input.
@@ -102,9 +123,10 @@ def refusal(place: str, spec: RunSpec, exit_code: int | None, stderr: bytes) -> 
     if exit_code == _CONFIG_INVALID:
         # The trainer's own line names its class of error, which is nothing to a person.
         why = lines[-1].removeprefix("trainer: ConfigInvalid: ")
-        return ConfigError(f"{place}: the trainer refused its configuration: {why}")
+        made = "`dflashctl provision` makes one that has them" if "not installed; run" in why else None
+        return ConfigError(f"{place}: the trainer refused its configuration: {why}", hint=made)
     return CommandFailed(
         f"{place}: {spec.python} cannot run the trainer: {lines[-1]}",
-        hint="install what it needs there: "
-        f"{spec.python} -m pip install 'torch>=2.9,<2.15' numpy safetensors, or give --python",
+        hint="`dflashctl provision` makes an environment there that can, and is then taken; "
+        "or name another Python with --python",
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -73,6 +74,17 @@ class Decoder:
             raise WireError(f"line {body.get('seq')!r} where {self._seq} was due: something was lost")
         self._seq += 1
         return body
+
+
+def finite_number(value: object) -> float | None:
+    """Return a number of a trainer's file; None if it is something else, infinite, none or too large."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def pack_bytes(data: bytes) -> str:

@@ -10,8 +10,11 @@ step "types";                    "$bin/mypy"
 step "import directions";        "$bin/lint-imports"
 [ "${1:-}" != lint ] || exit 0
 
+step "the documentation"
+scripts/docs.sh
 step "unit, contract, transcripts"
-"$bin/python" -m pytest -q -n 2
+# Each worker collects for itself: what holds no such test is not even imported. tests/unit/test_gates.py sees to it.
+"$bin/python" -m pytest -q -n 2 tests/unit tests/contract tests/transcripts tests/fuzz tests/browser tests/integration/chaos
 step "the wheel, installed without torch"
 scripts/wheel_check.sh
 step "the demo, in its short form"
@@ -19,4 +22,6 @@ step "the demo, in its short form"
 step "real parts: torch, sshd, LXC, tmux"
 if [ "${CI:-}" = true ]; then export DFLASHCTL_REQUIRE_LAB=1; fi
 # Four at a time: most of these wait for real things. Each worker has a lab of its own; a file stays with one worker.
-"$bin/python" -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations 15 -m "(integration or torch) and not slow"
+"$bin/python" -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations 15 \
+    -m "(integration or torch) and not slow" tests/integration tests/browser tests/torch tests/contract/test_artifacts.py \
+    tests/unit/trainer/test_compile_turn.py

@@ -16,4 +16,12 @@ export XDG_STATE_HOME="$work/state" XDG_CONFIG_HOME="$work/config"
 "$work/venv/bin/dflashctl" inventory list
 "$work/venv/bin/dflashctl" launch --host 10.1.2.6 --ct 200 --dry-run
 "$work/venv/bin/dflashctl" ps
+{ "$work/venv/bin/dflashctl" serve 2>&1 || true; } | grep -qF "pip install 'dflashctl[serve]'"
+"$work/venv/bin/python" -c '
+from orchestrator import serve
+from pathlib import Path
+for name in ("templates/fleet.html", "static/app.css", "static/js/fleet.js", "grafana.json"):
+    assert Path(serve.__path__[0], name).is_file(), f"{name} is not in the wheel"
+'
+"$work/venv/bin/dflashctl" provision --host local --check || [ $? = 14 ]
 echo "wheel: $(du -h dist/*.whl | cut -f1), works without torch"

@@ -21,6 +21,7 @@ from orchestrator.classify.history import (
     throughput_regression,
 )
 from orchestrator.types.failure import FailureClass, RunState
+from orchestrator.wire import finite_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -118,14 +119,16 @@ def work(spec: Mapping[str, Any] | None, environment: Mapping[str, Any] | None) 
 
 def step_time(attempt: int, line: Mapping[str, Any]) -> StepTime | None:
     """Return the step of a line of metrics.jsonl; None if it tells of none."""
-    step, step_s = line.get("step"), line.get("step_s")
-    if line.get("kind") != "train" or not isinstance(step, int) or not isinstance(step_s, (int, float)):
+    step, step_s = line.get("step"), finite_number(line.get("step_s"))
+    if line.get("kind") != "train" or not isinstance(step, int) or isinstance(step, bool) or step_s is None:
         return None
-    return StepTime(attempt, step, float(step_s), _rank_times(line.get("rank_s")))
+    return StepTime(attempt, step, step_s, _rank_times(line.get("rank_s")))
 
 
 def _rank_times(told: object) -> dict[int, float] | None:
     """Return the seconds of each rank's own work; `rank_s` is a list, by drafter rank."""
-    if not isinstance(told, list) or not all(isinstance(each, (int, float)) for each in told):
+    if not isinstance(told, list):
         return None
-    return {rank: float(value) for rank, value in enumerate(told)}
+    found = {rank: finite_number(value) for rank, value in enumerate(told)}
+    known = {rank: value for rank, value in found.items() if value is not None}
+    return known if len(known) == len(found) else None

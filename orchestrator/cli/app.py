@@ -29,13 +29,16 @@ from orchestrator.cli import (
     notifying,
     picturing,
     playbooks,
+    provisioning,
     reading,
     recording,
     replaying,
     ruling,
+    serving,
     stacking,
     telling,
     tidying,
+    viewing,
     watching,
 )
 from orchestrator.cli.context import SETTINGS
@@ -65,8 +68,8 @@ app = typer.Typer(
 )
 
 
-def _version(*, value: bool) -> None:
-    if value:
+def _version(context: typer.Context, *, value: bool) -> None:
+    if value and not context.resilient_parsing:  # as at a Tab
         typer.echo(f"dflashctl {__version__}")
         raise typer.Exit
 
@@ -86,7 +89,13 @@ def _globals(
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; -vv says most.")] = 0,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR does the same.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=lambda value: _version(value=value), is_eager=True)
+        bool,
+        typer.Option(
+            "--version",
+            callback=lambda ctx, value: _version(ctx, value=value),
+            is_eager=True,
+            help="Print the version.",
+        ),
     ] = False,
 ) -> None:
     del version
@@ -103,8 +112,11 @@ def _globals(
 
 
 launching.register(app)
+provisioning.register(app)
 changing.register(app)
 watching.register(app)
+viewing.register(app)
+serving.register(app)
 looking.register(app)
 reading.register(app)
 stacking.register(app)

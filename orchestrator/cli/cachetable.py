@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.context import SETTINGS, age_text, print_json
 from orchestrator.cli.reaching import site_of
-from orchestrator.cli.tidying import size_text
+from orchestrator.cli.tables import print_table
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, GuestRefused
+from orchestrator.sizes import size_text
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
@@ -83,11 +84,7 @@ def tell(places: Sequence[dict[str, Any]], *, as_json: bool, verdict: str) -> No
     if as_json:
         print_json({"places": [{**p, "artifacts": [body(a) for a in p["artifacts"]]} for p in places]})
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("RUN", "AT", "FINGERPRINT", "TORCH", "GPU", "SIZE", "AGE", "STATE"):
-        table.add_column(title, no_wrap=title != "STATE")
+    rows = []
     for place in places:
         at = f"{place['target']}{' (kept here)' if place['where'] == 'here' else ''}"
         for each in place["artifacts"]:
@@ -95,13 +92,14 @@ def tell(places: Sequence[dict[str, Any]], *, as_json: bool, verdict: str) -> No
             cells = (place["run"], at, each.fingerprint[:SHORT], each.torch, each.device)
             state = each.problem or verdict
             rest = (size_text(each.num_bytes), age, state)
-            table.add_row(*(one_line(cell, 100) for cell in (*cells, *rest)))
+            rows.append([one_line(cell, 100) for cell in (*cells, *rest)])
         if place["problem"]:
             SETTINGS.err.print(
                 f"{place['run']} at {place['target']}: {one_line(place['problem'])}", markup=False
             )
-    if table.row_count:
-        SETTINGS.out.print(table)
+    if rows:
+        titles = ("RUN", "AT", "FINGERPRINT", "TORCH", "GPU", "SIZE", "AGE", "STATE")
+        print_table(titles, rows, elastic={"GPU": 8, "TORCH": 8, "STATE": 16, "AT": 10, "RUN": 12})
     else:
         text = (
             "no compile artifacts; the trainer saves them after its warm-up where inductor compiles (a GPU)"

@@ -11,9 +11,9 @@ from orchestrator.cli import options
 from orchestrator.cli.cachetable import SHORT, body, collect, kept, store_of, tell
 from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json
 from orchestrator.cli.reaching import push_progress, resolve_target, site_at, site_of
-from orchestrator.cli.tidying import size_text
 from orchestrator.errors import Exit, NotFound, OrchestratorError
 from orchestrator.launch import check_run_name
+from orchestrator.sizes import size_text
 
 if TYPE_CHECKING:
     from orchestrator.compilecache import Artifact, Store

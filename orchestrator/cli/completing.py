@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 Name = tuple[str, str]  # what is typed, and what a shell shows beside it
+
+
+class Typed(Protocol):
+    """What was typed before, by parameter: a click context, or `tabbing`'s own."""
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The values of this verb."""
+
+    def find_root(self) -> Typed:
+        """Return those before the verb."""
+
+
 _WAIT_S = 0.1  # for another process's lock on the record
 _MOST = 500
 _PLAIN = re.compile(r"[A-Za-z0-9_.:@\[\]%-]+")  # a name that a shell takes without quotes
 _RUNS = "SELECT name, target_key, state FROM runs WHERE removed_at IS NULL ORDER BY created_at DESC LIMIT 500"
 
 
-def run_names(ctx: typer.Context, incomplete: str) -> list[Name]:
+def run_names(ctx: Typed, incomplete: str) -> list[Name]:
     """Complete a run's name, those at the host and container given before."""
     host, ct = ctx.params.get("host"), ctx.params.get("ct")
     rows = [
@@ -33,7 +44,7 @@ def run_names(ctx: typer.Context, incomplete: str) -> list[Name]:
     return _matching(((name, f"{state} at {key}") for name, key, state in rows), incomplete)
 
 
-def host_names(ctx: typer.Context, incomplete: str) -> list[Name]:
+def host_names(ctx: Typed, incomplete: str) -> list[Name]:
     """Complete a host: of the inventory by name, of the record by address."""
     listed = _section(ctx, "hosts")
     found = [(name, str(body.get("address", ""))) for name, body in listed.items()]
@@ -42,7 +53,7 @@ def host_names(ctx: typer.Context, incomplete: str) -> list[Name]:
     return _matching([*found, ("local", "this machine")], incomplete)
 
 
-def ct_ids(ctx: typer.Context, incomplete: str) -> list[Name]:
+def ct_ids(ctx: Typed, incomplete: str) -> list[Name]:
     """Complete a container's id, those of the host given before."""
     host = ctx.params.get("host")
     hosts = _section(ctx, "hosts")
@@ -58,7 +69,7 @@ def ct_ids(ctx: typer.Context, incomplete: str) -> list[Name]:
     return _matching(found, incomplete)
 
 
-def container_names(ctx: typer.Context, incomplete: str) -> list[Name]:
+def container_names(ctx: Typed, incomplete: str) -> list[Name]:
     """Complete a container by its name in the inventory."""
     listed = _section(ctx, "containers")
     return _matching(
@@ -84,7 +95,7 @@ def _ct_of(target_key: str) -> str:
     return ct if head and ct.isdigit() else ""
 
 
-def _runs(ctx: typer.Context) -> list[tuple[str, str, str]]:
+def _runs(ctx: Typed) -> list[tuple[str, str, str]]:
     """Return name, target and state of the record's runs, the newest first; the file is not written."""
     import sqlite3
     from contextlib import closing
@@ -100,7 +111,7 @@ def _runs(ctx: typer.Context) -> list[tuple[str, str, str]]:
         return []
 
 
-def _section(ctx: typer.Context, section: str) -> dict[str, dict[str, Any]]:
+def _section(ctx: Typed, section: str) -> dict[str, dict[str, Any]]:
     """Return a section of all the inventory's files, as it stands there."""
     found: dict[str, dict[str, Any]] = {}
     for data in _documents(ctx):
@@ -110,7 +121,7 @@ def _section(ctx: typer.Context, section: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _documents(ctx: typer.Context) -> Iterator[Any]:
+def _documents(ctx: Typed) -> Iterator[Any]:
     import yaml
 
     from orchestrator.places import SUFFIXES, inventory_paths

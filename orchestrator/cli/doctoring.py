@@ -34,7 +34,8 @@ def doctor(
     ct: options.Ct = None,
     container: options.ContainerName = None,
     python: Annotated[
-        str | None, typer.Option("--python", help="The trainer's python there; default the inventory's.")
+        str | None,
+        typer.Option("--python", help="The trainer's Python; default the inventory's, else `provision`'s."),
     ] = None,
     user: options.User = None,
     port: options.Port = None,

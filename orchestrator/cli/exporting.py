@@ -10,7 +10,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json
 from orchestrator.cli.reaching import push_progress, site_of
-from orchestrator.cli.tidying import size_text
+from orchestrator.sizes import size_text
 
 
 def register(app: typer.Typer) -> None:

@@ -11,6 +11,7 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, counted, load_inventory, print_json
 from orchestrator.cli.reaching import connect_options, resolve_target, site_at
+from orchestrator.cli.tables import print_table
 from orchestrator.errors import Exit, OrchestratorError
 
 if TYPE_CHECKING:
@@ -23,30 +24,32 @@ SCAN_TIMEOUT_S = 30.0
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: options.Json = False) -> None:
     """Print the inventory in use.
 
     Examples:
 
         dflashctl inventory list
-        dflashctl --inventory ./inventory inventory list
+        dflashctl --inventory ./inventory inventory list --json
     """
     found = load_inventory()
+    if as_json:
+        entries = [entry.model_dump() for _, entry in sorted(found.containers.items())]
+        hosts = [host.model_dump() for _, host in sorted(found.hosts.items())]
+        print_json({"containers": entries, "hosts": hosts, "sources": list(map(str, found.sources))})
+        return
     if not found.containers and not found.hosts:
         SETTINGS.out.print(
             "the inventory is empty; `dflashctl inventory scan --host ADDRESS` prints entries for it",
             markup=False,
         )
         return
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("CONTAINER", "HOST", "CT", "GPUS", "PYTHON", "CONFIG"):
-        table.add_column(title)
+    rows = []
     for name, entry in sorted(found.containers.items()):
         gpus = ",".join(map(str, entry.gpus)) if entry.gpus is not None else "all"
-        table.add_row(name, entry.host, str(entry.ct or "-"), gpus, entry.python, entry.config or "-")
-    SETTINGS.out.print(table)
+        rows.append([name, entry.host, str(entry.ct or "-"), gpus, entry.python or "-", entry.config or "-"])
+    titles = ("CONTAINER", "HOST", "CT", "GPUS", "PYTHON", "CONFIG")
+    print_table(titles, rows, elastic={"CONFIG": 8, "PYTHON": 12, "HOST": 10, "CONTAINER": 12})
     for name, host in sorted(found.hosts.items()):
         SETTINGS.out.print(f"host {name}: {host.address}", markup=False)
     SETTINGS.out.print(f"read from {', '.join(found.sources)}", markup=False)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from orchestrator.inventory import Target
     from orchestrator.record import Record
+    from orchestrator.site import Site
 
 LAUNCH_HELP = """Start a run in a container, or report that it runs already.
 
@@ -86,7 +87,7 @@ def launch(
         typer.Option("--mask", help="Variables to mask in all output, beside *TOKEN*, *KEY ...; !NAME: not."),
     ] = None,
     python: Annotated[
-        str | None, typer.Option("--python", help="The trainer's python in the container.")
+        str | None, typer.Option("--python", help="The trainer's Python there; default `provision`'s.")
     ] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", help="GPUs of the run: 0,1,2.")] = None,
     user: options.User = None,
@@ -143,6 +144,7 @@ def launch(
             refusals = _undone_if_refused(record, spec.run, target)
             with refusals, push_progress("sending the trainer") as progress:
                 book = str(playbook.resolve()) if playbook else None
+                spec = _with_python(spec, target, site)
                 launched = operator(site, record).launch(spec, values, playbook=book, progress=progress)
         finally:
             site.close()
@@ -153,6 +155,18 @@ def launch(
         report(launched, spec, as_json=as_json, in_line=watch, left=left)
         if watch:
             raise typer.Exit(watch_rows(record, [launched.row], as_json=as_json, playbook=playbook))
+
+
+def _with_python(spec: RunSpec, target: Target, site: Site) -> RunSpec:
+    """Return the spec with the Python that `provision` made there, if nobody named one.
+
+    By its own place, not by the link to the last: a later provisioning changes nothing for this run.
+    """
+    from orchestrator.preparing import provisioned_python
+
+    if spec.is_command or target.python is not None:
+        return spec
+    return replace(spec, python=provisioned_python(site) or spec.python)
 
 
 @contextmanager
@@ -183,6 +197,8 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
     verbs = ("hello", "look", *checks, "start")
     lines = [shlex.join(argv) for argv in dry_run_lines(with_login(target), verbs)]
     inner = shlex.join(request["spec"]["argv"])
+    is_named = target.python is not None or spec.is_command
+    made = None if is_named else f"{target.state_dir}/venv/bin/python"
     if as_json:
         print_json(
             {
@@ -191,6 +207,7 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
                 "commands": lines,
                 "trainer": inner,
                 "spec": request["spec"],
+                "python_if_provisioned": made,
             }
         )
         return
@@ -200,3 +217,5 @@ def _print_dry_run(spec: RunSpec, target: Target, *, as_json: bool) -> None:
         out.print(f"  {line}", markup=False)
     place = f", in {spec.trainer_dir}" if spec.trainer_dir else ""
     out.print(f"and in the container{place}, followed in tmux session {spec.run}:\n  {inner}", markup=False)
+    if made is not None:
+        out.print(f"instead of {spec.python}, {made} if `dflashctl provision` made it", markup=False)

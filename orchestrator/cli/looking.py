@@ -11,10 +11,11 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, age_text, find_run, opened_record, playbook_of, print_json
 from orchestrator.cli.reaching import site_of
+from orchestrator.cli.tables import print_table
 from orchestrator.clock import timestamp
 from orchestrator.errors import BlindError, Exit, GuestRefused
 from orchestrator.launch import origin
-from orchestrator.terminal import plain
+from orchestrator.terminal import one_line, plain
 from orchestrator.types.failure import Diagnosis, RunState
 from orchestrator.types.seen import Blind, Present
 
@@ -217,19 +218,18 @@ def ps(
     if not found:
         SETTINGS.out.print("no runs yet; start one with `dflashctl launch`", markup=False)
         return
-    from rich.table import Table
+    print_table(
+        ("RUN", "TARGET", "STATE", "ATTEMPT", "PHASE", "STEP", "LOSS", "SUMMARY"),
+        [_cells(body) for body in found],
+        elastic={"SUMMARY": 24, "LOSS": 5, "PHASE": 5, "TARGET": 10, "RUN": 12},
+    )
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("RUN", "TARGET", "STATE", "ATTEMPT", "PHASE", "STEP", "LOSS", "SUMMARY"):
-        table.add_column(title, no_wrap=title != "SUMMARY")
-    for body in found:
-        step = f"{body['step']}/{body['total_steps'] or '?'}" if body["step"] is not None else ""
-        loss = f"{body['loss']:.3f}" if body["loss"] is not None else ""
-        cells = (body["run"], body["target"], body["state"], body["attempt"], body["phase"], step, loss)
-        table.add_row(
-            *(plain(str(cell if cell is not None else "")) for cell in cells), plain(body["summary"], 100)
-        )
-    SETTINGS.out.print(table)
+
+def _cells(body: Mapping[str, Any]) -> list[str]:
+    step = f"{body['step']}/{body['total_steps'] or '?'}" if body["step"] is not None else ""
+    loss = f"{body['loss']:.3f}" if body["loss"] is not None else ""
+    cells = (body["run"], body["target"], body["state"], body["attempt"], body["phase"], step, loss)
+    return [one_line(str(cell if cell is not None else "")) for cell in (*cells, body["summary"])]
 
 
 def _offline_body(record: Record, row: RunRow) -> dict[str, Any]:

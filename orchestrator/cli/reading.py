@@ -11,13 +11,17 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, find_run, opened_record, target_of
+from orchestrator.cli.locallogs import Wanted, hint, print_local
 from orchestrator.cli.loglines import LineFilter, LogPrinter, since_fields, since_remark
+from orchestrator.cli.mirrored import mirror_of
 from orchestrator.cli.reaching import site_of, with_login
-from orchestrator.errors import ConfigError, GuestRefused, NotFound, OrchestratorError
+from orchestrator.errors import BlindError, ConfigError, GuestRefused, NotFound, OrchestratorError
 from orchestrator.wire import unpack_bytes
 
 if TYPE_CHECKING:
     from orchestrator.connection import GuestStream
+    from orchestrator.mirror import RunMirror
+    from orchestrator.record import Record, RunRow
     from orchestrator.wire import Message
 
 DEFAULT_TAIL_KB = 64
@@ -70,11 +74,17 @@ def logs(
             "--grep", "-g", help="Only lines that match; as a playbook's `regex`, (?i) for any case."
         ),
     ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="From the copy that a watch keeps here; connects to nothing.")
+    ] = False,
     raw: Annotated[
         bool, typer.Option("--raw", help="The bytes as they are, control sequences included.")
     ] = False,
 ) -> None:
     """Print the trainer's own output, from the container; on a terminal in its own colours.
+
+    `--local` prints the copy that `watch` keeps on this machine, and connects to
+    nothing; its --since goes by when the watch saw the lines.
 
     Examples:
 
@@ -82,35 +92,60 @@ def logs(
         dflashctl logs b32 --attempt 1 --tail 0 | less -R
         dflashctl logs b32 --previous --grep "Error|OutOfMemory"
         dflashctl logs b32 -f --since 10m --rank 3
+        dflashctl logs b32 --local
     """
     if previous and attempt is not None:
         raise ConfigError("--previous and --attempt name two attempts", hint="give one of them")
     chosen = LineFilter.of(grep, rank)
-    request: dict[str, Any] = {"attempt": attempt, "previous": previous, "offset": None, "follow": follow}
     if tail is None:
         tail = 0 if since or chosen.is_any else DEFAULT_TAIL_KB
-    request.update({"offset": 0} if tail == 0 else {"last_bytes": tail * 1024})
-    if since is not None:
-        request.update(since_fields(since, SETTINGS.clock.now()))
+    begin = since_fields(since, SETTINGS.clock.now()) if since is not None else {}
+    wanted = Wanted(attempt=attempt, previous=previous, since=begin, tail_kb=tail, follow=follow)
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-    site = site_of(row)
+        mirror, known = mirror_of(record, row), [each.n for each in record.attempts(row.id)]
     printer = LogPrinter(chosen, sys.stdout, raw=raw, colour=SETTINGS.has_colour)
+    if local:
+        try:
+            print_local(mirror, wanted, known, printer, _remark)
+        except NotFound as error:
+            raise NotFound(f"{row.name} at {row.target_key}: {error.message}", hint=error.hint) from error
+    else:
+        _print_far(row, wanted, printer, mirror)
+    printer.finish()
+    _remark(chosen.remark())
+
+
+def _print_far(row: RunRow, wanted: Wanted, printer: LogPrinter, mirror: RunMirror) -> None:
+    """Print it from the container; where that cannot be, say that there is a copy."""
+    request: dict[str, Any] = {
+        "attempt": wanted.attempt,
+        "previous": wanted.previous,
+        "follow": wanted.follow,
+    }
+    request.update(
+        {"offset": 0} if wanted.tail_kb == 0 else {"offset": None, "last_bytes": wanted.tail_kb * 1024}
+    )
+    request.update(wanted.since)
+    site = site_of(row)
     try:
         stream = site.client().watch({**request, "state_dir": site.state_dir, "run": row.name}, verb="tail")
         while (message := _next(stream)) is not None and message["type"] in ("log", "since"):
             if message["type"] == "since":
-                _remark(since_remark(message["by"], follows=follow))
+                _remark(since_remark(message["by"], follows=wanted.follow))
             else:
                 printer.write(unpack_bytes(message["data"]))
-        printer.finish()
     except GuestRefused as refusal:
         if refusal.reason != "not_found":
             raise
-        raise NotFound(refusal.message, hint=f"`dflashctl events {row.name}` tells its attempts") from refusal
+        _remark(hint(mirror, row.name))
+        told = f"`dflashctl events {row.name}` tells its attempts"
+        raise NotFound(refusal.message, hint=told) from refusal
+    except BlindError:
+        _remark(hint(mirror, row.name))
+        raise
     finally:
         site.close()
-    _remark(chosen.remark())
 
 
 def _remark(text: str | None) -> None:
@@ -144,11 +179,7 @@ def attach(
     """
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-        attempts = record.attempts(row.id)
-    session = (attempts[-1].session if attempts else None) or row.name
-    from orchestrator.connection import attach_argv
-
-    argv = attach_argv(with_login(target_of(row)), session)
+        argv = session_argv(record, row)
     if dry_run:
         SETTINGS.out.print(shlex.join(argv), markup=False)
         return
@@ -158,3 +189,37 @@ def attach(
         raise OrchestratorError(
             f"{argv[0]} is not on this machine", hint=f"install it, or run: {shlex.join(argv)}"
         ) from error
+
+
+def session_argv(record: Record, row: RunRow) -> tuple[str, ...]:
+    """Return what enters the run's tmux session.
+
+    Raises:
+        ConfigError: The ssh config is not readable.
+        RecordError: The record cannot be read.
+    """
+    from orchestrator.connection import attach_argv
+
+    attempts = record.attempts(row.id)
+    session = (attempts[-1].session if attempts else None) or row.name
+    return attach_argv(with_login(target_of(row)), session)
+
+
+def last_lines(row: RunRow) -> list[str]:
+    """Return the end of the newest attempt's log, from the container.
+
+    Raises:
+        BlindError: It could not be looked at.
+        GuestRefused: There is none.
+    """
+    site = site_of(row)
+    try:
+        request = {
+            "state_dir": site.state_dir, "run": row.name, "attempt": None, "offset": None,
+            "last_bytes": DEFAULT_TAIL_KB * 1024, "follow": False,
+        }  # fmt: skip
+        messages = site.client().call("tail", request, timeout_s=30.0)
+    finally:
+        site.close()
+    data = b"".join(unpack_bytes(each["data"]) for each in messages if each["type"] == "log")
+    return data.decode("utf-8", "replace").splitlines()

@@ -14,8 +14,8 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, counted, find_run, opened_record, print_json
 from orchestrator.cli.reaching import site_of
-from orchestrator.cli.tidying import size_text
 from orchestrator.errors import BlindError, ConfigError, GuestRefused
+from orchestrator.sizes import size_text
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, counted, load_playbook, print_json
+from orchestrator.cli.tables import print_table
 from orchestrator.errors import NotFound
 from orchestrator.masking import Masker
 from orchestrator.terminal import one_line, plain
@@ -43,16 +44,14 @@ def list_(playbook: options.Playbook = None, as_json: options.Json = False) -> N
     if as_json:
         print_json({"classes": rows, "custom": [_custom_json(rule) for rule in book.custom]})
         return
-    from rich.table import Table
-
-    table = Table("CLASS", "DOMAIN", "RULES", "ACT", "TITLE", box=None, pad_edge=False)
+    lines = []
     for failure, row in zip(FailureClass, rows, strict=True):
         info = describe(failure)
         count = str(len(row["signatures"]) or "")
-        table.add_row(info.name, info.domain.value, count, row["act"], info.title)
+        lines.append([info.name, info.domain.value, count, row["act"], info.title])
     for rule in book.custom:
-        table.add_row(f"{CUSTOM}{rule.name}", "yours", "1", rule.rule.act.value, plain(rule.label))
-    SETTINGS.out.print(table)
+        lines.append([f"{CUSTOM}{rule.name}", "yours", "1", rule.rule.act.value, one_line(rule.label)])
+    print_table(("CLASS", "DOMAIN", "RULES", "ACT", "TITLE"), lines, elastic={"TITLE": 16, "CLASS": 16})
 
 
 @app.command()

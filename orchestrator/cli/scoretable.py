@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.cli.tables import print_table
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ _LISTS = (
 
 def print_score(out: Console, counts: Mapping[str, Any]) -> None:
     """Print totals, precision and recall by class, what was taken for what, and every miss."""
-    from rich.table import Table
-
     for part, whole, what in (
         ("right", "cases", "right"),
         ("unambiguous_right", "unambiguous", "of the unambiguous right"),
@@ -30,10 +29,11 @@ def print_score(out: Console, counts: Mapping[str, Any]) -> None:
     ):
         share = f" ({counts[part] / counts[whole]:.1%})" if counts[whole] else ""
         out.print(f"{counts[part]} of {counts[whole]} {what}{share}", markup=False)
-    table = Table("CLASS", "CASES", "PRECISION", "RECALL", box=None, pad_edge=False)
-    for name, row in counts["classes"].items():
-        table.add_row(name, str(row["cases"]), _share(row["precision"]), _share(row["recall"]))
-    out.print(table)
+    rows = [
+        [name, str(row["cases"]), _share(row["precision"]), _share(row["recall"])]
+        for name, row in counts["classes"].items()
+    ]
+    print_table(("CLASS", "CASES", "PRECISION", "RECALL"), rows, elastic={"CLASS": 16})
     for pair in counts["confusion"]:
         out.print(f"{pair['label']} taken for {pair['said']}: {pair['count']}", markup=False)
     for key, title in _LISTS:

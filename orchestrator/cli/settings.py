@@ -18,10 +18,13 @@ if TYPE_CHECKING:
 # What is read, beside every DFLASHCTL_*: here, by ssh's agent, by tmux and by the terminal's own habits.
 VARIABLES = (
     "DFLASHCTL_INVENTORY", "DFLASHCTL_RECORD", "DFLASHCTL_NOTIFY_URLS", "DFLASHCTL_DEADMAN_URL",
+    "DFLASHCTL_TORCH_INDEX", "DFLASHCTL_INDEX",
+    "DFLASHCTL_MIRROR_QUOTA", "DFLASHCTL_MIRROR_RUN_QUOTA",
     "XDG_CONFIG_HOME", "XDG_STATE_HOME", "NO_COLOR", "FORCE_COLOR",
     "TERM", "COLUMNS", "TZ", "SSH_AUTH_SOCK", "TMUX_TMPDIR",
 )  # fmt: skip
 _HIDDEN = ("_URL", "_URLS")  # of a message's receiver: the whole address is a secret
+PROVISIONED = "provisioned, else python3"  # of a container for which nobody names the trainer's Python
 NOT_SHOWN = "(set, not shown)"
 
 
@@ -73,6 +76,7 @@ def gather(context: Any, playbook: Path | None) -> Found:  # noqa: ANN401  # a c
     found = Found()
     root = context.find_root()
     found.add(lambda: _before_the_verb(root))
+    found.add(_mirror)
     found.add(_inventory)
     found.add(lambda: _playbook(playbook))
     found.add(lambda: _variables(os.environ))
@@ -82,11 +86,13 @@ def gather(context: Any, playbook: Path | None) -> Found:  # noqa: ANN401  # a c
 def _before_the_verb(root: Any) -> Iterator[Setting]:  # noqa: ANN401
     from orchestrator import inventory
     from orchestrator.notify.settings import default_path as notify_path
-    from orchestrator.places import record_path
+    from orchestrator.places import mirror_path, record_path
 
     record = SETTINGS.record or record_path()
     state_home = Origin("environment", "XDG_STATE_HOME") if os.environ.get("XDG_STATE_HOME") else DEFAULT
-    yield Setting("record", str(record), _given(root, "record", "DFLASHCTL_RECORD") or state_home)
+    of_record = _given(root, "record", "DFLASHCTL_RECORD") or state_home
+    yield Setting("record", str(record), of_record)
+    yield Setting("mirror", str(mirror_path(record)), of_record)
     for path in inventory.find(SETTINGS.inventory):
         origin = _given(root, "inventory_dir", "DFLASHCTL_INVENTORY", option="--inventory")
         yield Setting("inventory", str(path), origin or DEFAULT)
@@ -95,6 +101,22 @@ def _before_the_verb(root: Any) -> Iterator[Setting]:  # noqa: ANN401
     yield Setting("notify", str(told) if told.is_file() else None, config_home)
     yield Setting("colour", "on" if SETTINGS.has_colour else "off", _colour_origin())
     yield Setting("verbose", str(SETTINGS.verbose), _given(root, "verbose", "") or DEFAULT)
+
+
+def _mirror() -> Iterator[Setting]:
+    from orchestrator.mirror.settings import load
+    from orchestrator.sizes import size_text
+
+    found = load()
+    values = {
+        "enabled": _text(found.enabled).lower(),
+        "quota": size_text(found.limits.total),
+        "run_quota": size_text(found.limits.run),
+    }
+    for key, value in values.items():
+        told = found.origins[key]
+        origin = Origin("environment", told.variable) if told.variable else DEFAULT
+        yield Setting(f"mirror.{key}", value, Origin("file", told.path, told.line) if told.path else origin)
 
 
 def _given(root: Any, parameter: str, variable: str, option: str | None = None) -> Origin | None:  # noqa: ANN401
@@ -129,6 +151,8 @@ def _inventory() -> Iterator[Setting]:
             if section == "containers" and says["state_dir"] is None:
                 is_here = says["host"] == "local" and says["ct"] is None
                 says["state_dir"] = LOCAL_STATE_DIR if is_here else CONTAINER_STATE_DIR
+            if section == "containers":
+                says["python"] = says["python"] or PROVISIONED
             for key, value in says.items():
                 if value is not None and value != ():
                     place = (section, name, key)

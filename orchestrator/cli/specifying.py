@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.secrets import check_secrets
 from orchestrator.errors import ConfigError
-from orchestrator.launch import DEFAULT_CONFIG, RunSpec, check_run_name, parse_env_file, parse_setting
+from orchestrator.launch import (
+    DEFAULT_CONFIG,
+    DEFAULT_PYTHON,
+    RunSpec,
+    check_run_name,
+    parse_env_file,
+    parse_setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,7 +107,7 @@ def make_spec(
     name, text = (None, None) if command else read_config(config or target.config or DEFAULT_CONFIG)
     spec = RunSpec(
         run=check_run_name(run),
-        python=target.python,
+        python=target.python or DEFAULT_PYTHON,
         command=tuple(command),
         config=name,
         config_toml=text,

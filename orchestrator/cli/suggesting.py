@@ -25,7 +25,7 @@ _ELSEWHERE = {
     "enter": "attach", "history": "events", "info": "status", "inspect": "status", "kill": "stop",
     "list": "ps", "log": "logs", "ls": "ps", "monitor": "watch", "queue": "ps", "remove": "rm",
     "restart": "relaunch", "resume": "relaunch", "run": "launch", "show": "status", "start": "launch",
-    "tail": "logs", "top": "watch", "up": "launch", "why": "explain",
+    "tail": "logs", "up": "launch", "why": "explain",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -145,28 +146,48 @@ def _with_readings(diagnosis: DiagnosisRow) -> str:
     return "; ".join([diagnosis.summary, *read])
 
 
-def _print_explained(row: RunRow, told: _Told, rule: Rule | None, context: list[str]) -> None:
-    out, diagnosis = SETTINGS.out, told.diagnosis
-    title = diagnosis.failure.value if diagnosis.failure else diagnosis.state.value
-    out.print(title, style="bold red", end="", markup=False)
+def explained(record: Record, row: RunRow) -> Iterator[list[str]]:
+    """Return what `explain` says as lines: first what the record knows, then with the log around the proof.
+
+    Raises:
+        NotFound: No failure is on record.
+        RecordError: The record cannot be read.
+    """
+    told = _look_up(record, row, None)
+    diagnosis = told.diagnosis
+    book = playbook_of(row)
+    rule = book.rule_of(diagnosis.diagnosis) if diagnosis.failure else None
+    yield [_title(row, diagnosis), *_explained_lines(told, rule, ["(reading the log around it ...)"])]
+    yield [_title(row, diagnosis), *_explained_lines(told, rule, _around(row, diagnosis))]
+
+
+def _title(row: RunRow, diagnosis: DiagnosisRow) -> str:
+    name = diagnosis.failure.value if diagnosis.failure else diagnosis.state.value
     at = f"{row.name} at {row.target_key}"
-    out.print(f" in attempt {diagnosis.attempt} of {at}, {age_text(diagnosis.at)} ago", markup=False)
-    out.print(f"{plain(diagnosis.summary)} (confidence {diagnosis.confidence:.0%})", markup=False)
+    return f"{name} in attempt {diagnosis.attempt} of {at}, {age_text(diagnosis.at)} ago"
+
+
+def _explained_lines(told: _Told, rule: Rule | None, context: Sequence[str]) -> list[str]:
+    diagnosis = told.diagnosis
+    lines = [f"{plain(diagnosis.summary)} (confidence {diagnosis.confidence:.0%})"]
     for item in diagnosis.evidence:
         where = f" byte {item.offset}" if item.offset is not None else ""
-        out.print(f"  {item.role.value} ({item.source}{where}): {plain(item.text)}", markup=False)
-    for text in told.before:
-        out.print(f"  before it: {plain(text)}", markup=False)
-    for text in told.stacks:
-        out.print(f"  stacks: {plain(text)}", markup=False)
+        lines.append(f"  {item.role.value} ({item.source}{where}): {plain(item.text)}")
+    lines += [f"  before it: {plain(text)}" for text in told.before]
+    lines += [f"  stacks: {plain(text)}" for text in told.stacks]
     if context:
-        out.print("the log around it:", style="dim")
-        for line in context:
-            out.print(f"  | {line}", markup=False)
+        lines += ["the log around it:", *(f"  | {line}" for line in context)]
     if rule:
-        out.print(f"playbook: {rule.act.value}. {rule.why}", markup=False)
-    for action in told.actions[:5]:
-        out.print(f"  then: {plain(action)}", markup=False)
+        lines.append(f"playbook: {rule.act.value}. {rule.why}")
+    return lines + [f"  then: {plain(action)}" for action in told.actions[:5]]
+
+
+def _print_explained(row: RunRow, told: _Told, rule: Rule | None, context: list[str]) -> None:
+    name, _, rest = _title(row, told.diagnosis).partition(" in attempt ")
+    SETTINGS.out.print(name, style="bold red", end="", markup=False)
+    SETTINGS.out.print(f" in attempt {rest}", markup=False)
+    for line in _explained_lines(told, rule, context):
+        SETTINGS.out.print(line, markup=False, style="dim" if line == "the log around it:" else None)
 
 
 def _around(row: RunRow, diagnosis: DiagnosisRow) -> list[str]:

@@ -11,8 +11,10 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, find_run, load_playbook, opened_record, print_json
+from orchestrator.cli.mirrored import keeper
 from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import connect_options, operator, resolve_target, site_at, site_of
+from orchestrator.cli.viewing import is_terminal, view
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
 from orchestrator.terminal import clean
@@ -21,6 +23,7 @@ from orchestrator.types.seen import Present
 
 if TYPE_CHECKING:
     from orchestrator.connection import ShellOptions
+    from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.site import Site
@@ -46,19 +49,21 @@ def watch_rows(
     acting: bool = True,
     show_log: bool = True,
     telling: bool = True,
+    mirroring: bool = True,
     options_: ShellOptions | None = None,
 ) -> Exit:
     """Watch until every run has ended; return the exit code.
 
     Raises:
         PlaybookError: A playbook is wrong.
-        ConfigError: The settings of messages are wrong, or others may read them.
+        ConfigError: The settings of messages or of the mirror are wrong, or others may read the former.
         RecordError: The record cannot be written.
     """
     from orchestrator.view.live import LiveSink
     from orchestrator.view.plain import JsonSink, PlainSink
     from orchestrator.watch import Watched
 
+    mirror = keeper(record, wanted=mirroring)
     # Runs at one target share its connection and its stream.
     sites: dict[str, Site] = {}
     books: dict[Path | str | None, Playbook] = {}
@@ -73,13 +78,13 @@ def watch_rows(
     console = SETTINGS.out
     if console.is_terminal and not as_json:
         with LiveSink(console, SETTINGS.clock, show_log=show_log, many=many) as live:
-            return _follow(watched, record, live, acting=acting, telling=telling)
+            return _follow(watched, record, live, acting=acting, telling=telling, mirror=mirror)
     view = (
         JsonSink(sys.stdout, show_log=show_log)
         if as_json
         else PlainSink(sys.stdout, show_log=show_log, many=many)
     )
-    return _follow(watched, record, view, acting=acting, telling=telling)
+    return _follow(watched, record, view, acting=acting, telling=telling, mirror=mirror)
 
 
 def _follow(
@@ -89,12 +94,13 @@ def _follow(
     *,
     acting: bool,
     telling: bool,
+    mirror: Keeper | None,
 ) -> Exit:
     from orchestrator.view.live import LiveSink
     from orchestrator.watch import Watcher
 
     with messaging(view, [each.row for each in watched], wanted=telling) as sink:
-        watcher = Watcher(watched, record, sink or view, SETTINGS.clock, acting=acting)
+        watcher = Watcher(watched, record, sink or view, SETTINGS.clock, acting=acting, mirror=mirror)
         if isinstance(view, LiveSink):
             view.attach(watcher)
         if sink is not None:
@@ -121,13 +127,23 @@ def watch(
     notify: Annotated[
         bool, typer.Option("--notify/--no-notify", help="Send messages, where `notify show` names whom.")
     ] = True,
+    mirror: Annotated[
+        bool, typer.Option("--mirror/--no-mirror", help="Keep a copy of the logs here, for `logs --local`.")
+    ] = True,
     session: Annotated[
         str | None,
         typer.Option("--session", help="Look at a tmux session that dflashctl did not start; never acts."),
     ] = None,
+    lines: Annotated[
+        bool,
+        typer.Option("--lines", help="Lines that scroll instead of the view that fills the screen."),
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Follow runs: output, GPUs, failures with their proof; relaunch by the playbook. Alone: every run.
+
+    On a terminal it fills the screen: ? shows its keys, q ends the watch. Into
+    a pipe, and with --lines, it is a line an event.
 
     Ends when each run has finished (0), was stopped (3), needs a person (12, 13),
     or failed under --observe-only (10, 11). Ctrl-C ends the watch and nothing
@@ -137,6 +153,7 @@ def watch(
 
         dflashctl watch
         dflashctl watch dflash --observe-only
+        dflashctl watch --lines
         dflashctl watch --host 10.1.2.6 --ct 200 --json
         dflashctl watch --host 10.1.2.6 --ct 200 --session dflash
     """
@@ -147,10 +164,16 @@ def watch(
         raise typer.Exit(_watch_session(site_at(target, connect), session, as_json=as_json))
     with opened_record() as record:
         rows = _rows(record, run, host, ct, container, known_hosts, login, connect, playbook)
-        code = watch_rows(
-            record, rows, as_json=as_json, playbook=playbook, acting=act, show_log=log, telling=notify,
-            options_=connect,
-        )  # fmt: skip
+        if is_terminal() and not (as_json or lines):
+            code = view(
+                record, verb="watch", rows=rows, playbook=playbook, acting=act, show_log=log, telling=notify,
+                mirroring=mirror, options_=connect,
+            )  # fmt: skip
+        else:
+            code = watch_rows(
+                record, rows, as_json=as_json, playbook=playbook, acting=act, show_log=log, telling=notify,
+                mirroring=mirror, options_=connect,
+            )  # fmt: skip
     raise typer.Exit(code)
 
 

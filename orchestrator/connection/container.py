@@ -190,7 +190,9 @@ def explain(name: str, ct: int, exit_code: int | None, stderr: str) -> None:
 def not_started(name: str, program: str, why: str) -> GuestError:
     """Return the error for a program that could not be started, with the fix."""
     if re.fullmatch(r"(.*/)?python3?(\.\d+)?", program):
-        fix = "apt install python3" if "/" not in program else "is guest_python right in the inventory?"
+        fix = "is guest_python right in the inventory?"
+        if "/" not in program:
+            fix = "`dflashctl provision` installs it (apt install python3)"
     else:
         fix = f"install {program.rsplit('/', 1)[-1]} there, or give its full path"
     program, why = printable(program), printable(why)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrator.connection.shell import Stream
 
 # The message that ends an answer. LXC 5 reports 0 for a killed command, so an exit code alone proves nothing.
-LAST = {"look": "end", "tail": "end", "capture": "end", "watch": "bye", "pull": "end"}
+LAST = {"look": "end", "tail": "end", "capture": "end", "watch": "bye", "pull": "end", "venv": "made"}
 _NO_PYTHON = re.compile(
     r"^(?:/usr/bin/)?env: (?P<quote>\W*)(?P<program>[^'\u2019:]*)\W*: (?P<why>.+)$", re.MULTILINE
 )

@@ -21,6 +21,7 @@ from orchestrator.doctor.readings import (
     Trouble,
 )
 from orchestrator.errors import BlindError, GuestRefused, OrchestratorError
+from orchestrator.launch import DEFAULT_PYTHON
 from orchestrator.terminal import one_line
 from orchestrator.types.seen import Blind, Present, Reading
 
@@ -60,7 +61,7 @@ def collect(site: Site, clock: Clock) -> Readings:
     read = Readings(
         ct=target.ct,
         become=target.become or (),
-        python=target.python,
+        python=target.python or DEFAULT_PYTHON,
         guest_python=target.guest_python,
         wanted_gpus=target.gpus,
     )
@@ -105,7 +106,8 @@ def _beyond(site: Site, read: Readings, pool: ThreadPoolExecutor, clock: Clock) 
     container = _told(place, info)
     read = replace(read, container=container, entered=entering.result())
     inside, skew, trouble = asking.result()
-    read = replace(read, inside=inside, skew=skew, inside_trouble=trouble)
+    python = (inside.trainer_python if inside else None) or read.python
+    read = replace(read, inside=inside, skew=skew, inside_trouble=trouble, python=python)
     return replace(read, holders=_holders(site, read))
 
 

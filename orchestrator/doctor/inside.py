@@ -10,6 +10,7 @@ from orchestrator.doctor.findings import Verdict, bad, numbers, ok, size, unknow
 if TYPE_CHECKING:
     from orchestrator.doctor.readings import Inside, Readings
 
+PROVISION = "`dflashctl provision`"
 OLDEST_PYTHON = (3, 10)
 OLDEST_TMUX = (3, 2)
 DISK_FLOOR = 1 << 30  # under it the playbook starts nothing
@@ -37,7 +38,7 @@ def python3(read: Readings) -> Verdict:
         return unknown("the container was not asked")
     if entered.python is None:
         fix = (
-            "apt install python3"
+            f"{PROVISION} installs it (apt install python3)"
             if "/" not in read.guest_python
             else "is guest_python right in the inventory?"
         )
@@ -57,7 +58,7 @@ def tmux(read: Readings) -> Verdict:
     if entered is None:
         return unknown("the container was not asked")
     if entered.tmux is None:
-        return bad("there is none", "apt install tmux")
+        return bad("there is none", f"{PROVISION} installs it (apt install tmux)")
     found = re.search(r"(\d+)\.(\d+)", entered.tmux)
     if found is None:
         return unknown(f"its version reads {entered.tmux!r}")

@@ -42,6 +42,7 @@ def inside(said: Mapping[str, Any]) -> Inside:
         nvml_problem=_text(gpu.get("problem")),
         has_driver=None if gpu.get("source") is None else gpu["source"] != "none",
         cards=_cards(gpu),
+        trainer_python=_text(said.get("trainer_python")),
         torch=_torch(said.get("torch")),
     )
 

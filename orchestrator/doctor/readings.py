@@ -145,6 +145,7 @@ class Inside:
     nvml_problem: str | None = None
     has_driver: bool | None = None
     cards: tuple[Card, ...] | None = None
+    trainer_python: str | None = None  # that was asked: what was named, what `provision` made, or python3
     torch: Torch | None = None
 
 

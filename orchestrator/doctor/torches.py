@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.doctor.findings import Verdict, bad, numbers, ok, skipped, unknown, warn
 from orchestrator.doctor.gpus import has_none
-from orchestrator.doctor.inside import _inside
+from orchestrator.doctor.inside import PROVISION, _inside
 
 if TYPE_CHECKING:
     from orchestrator.doctor.readings import Inside, Readings, Torch
@@ -68,7 +68,7 @@ def torch(read: Readings) -> Verdict:
     found = _torch(read)
     if isinstance(found, Verdict):
         return found
-    fix = f"{read.python} {INSTALL}, or name another Python with --python"
+    fix = f"{PROVISION} makes an environment that has it; or {read.python} {INSTALL}, or name another Python"
     if found.version is None:
         # Without a Python that was named, a trainer of one's own may well have another.
         verdict = warn if read.python == "python3" else bad
@@ -94,7 +94,7 @@ def build(read: Readings) -> Verdict:
         return skipped("there is no torch to look at")
     if found.cuda is None:
         kind = "ROCm" if found.hip else "the CPU"
-        fix = f"{read.python} -m pip install torch from the CUDA index that the driver allows"
+        fix = "`dflashctl provision --torch-index NAME`, with a CUDA that the driver allows, such as cu130"
         return bad(f"torch {found.version} is built for {kind}, not for CUDA", fix)
     inside = read.inside
     too_old = _driver_too_old(found, inside)

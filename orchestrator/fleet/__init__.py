@@ -3,7 +3,8 @@
 from orchestrator.fleet.asking import Asking
 from orchestrator.fleet.board import Board, Fleet, LogLine, Told
 from orchestrator.fleet.card import GpuCard, NextAct, RunCard
-from orchestrator.fleet.service import FleetWatch, Ways
+from orchestrator.fleet.service import FleetWatch
+from orchestrator.fleet.ways import Ways
 
 __all__ = [
     "Asking",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from orchestrator.types.seen import Blind, Gpu, Heartbeat, Present
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.record import RunRow
+    from orchestrator.record import AttemptRow, DiagnosisRow, RunRow
     from orchestrator.types.failure import FailureClass
     from orchestrator.watch.runwatch import RunWatch
 
@@ -96,6 +96,22 @@ class RunCard:
 def card_of_row(row: RunRow, *, remark: str = "") -> RunCard:
     """Return what the record alone knows of a run."""
     return RunCard(id=row.id, name=row.name, target=row.target_key, state=row.state, remark=remark)
+
+
+def card_of_past(row: RunRow, attempt: AttemptRow | None, last: DiagnosisRow | None) -> RunCard:
+    """Return what the record tells of a run that is over, by its newest attempt and its last diagnosis."""
+    card = replace(card_of_row(row), has_ended=True)
+    if last is not None:
+        card = replace(card, summary=last.summary, failure=last.failure)
+    if attempt is not None:
+        card = replace(
+            card,
+            attempt=attempt.n,
+            step=attempt.last_step,
+            checkpoint_step=attempt.checkpoint_step,
+            started_at=attempt.started_at,
+        )
+    return card
 
 
 def card_of(run: RunWatch, *, remark: str = "") -> RunCard:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.contained import contained
-from orchestrator.errors import OrchestratorError, PlaybookError
-from orchestrator.fleet.card import card_of, card_of_row
-from orchestrator.observe import KernelSource
+from orchestrator.errors import Exit, OrchestratorError, PlaybookError
+from orchestrator.fleet.card import card_of, card_of_past, card_of_row
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
-from orchestrator.watch.loop import WatchSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from orchestrator.clock import Clock
     from orchestrator.fleet.board import Board
     from orchestrator.fleet.card import RunCard
+    from orchestrator.fleet.ways import Ways
+    from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.watch import Sink
@@ -31,26 +33,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 LOOK_FOR_RUNS_S = 1.0
 STOP_S = 10.0
 OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
-
-
-class FleetSite(WatchSite, KernelSource, Protocol):
-    """A place that is watched, with its host; `site.Site` is one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ways:
-    """How a fleet gets what it needs of a run: the way there, its playbook, and which runs are meant.
-
-    `playbook` raises PlaybookError; `shipped` then takes its place, and the run is only looked at.
-    """
-
-    site: Callable[[RunRow], FleetSite]
-    playbook: Callable[[RunRow], Playbook]
-    shipped: Callable[[], Playbook]
-    wants: Callable[[RunRow], bool] = lambda _row: True
 
 
 @dataclass
@@ -69,6 +56,7 @@ class _Rows:
     rows: Mapping[int, RunRow] = field(default_factory=dict)
     acts: Mapping[int, int] = field(default_factory=dict)
     seen_acts: dict[int, int] = field(default_factory=dict)
+    past: dict[int, RunCard] = field(default_factory=dict)  # of runs that are over, as the record tells them
 
     def is_wanted(self, row: RunRow) -> bool:
         newest = self.acts.get(row.id, 0)
@@ -88,16 +76,18 @@ class FleetWatch:
         *,
         acting: bool,
         sink: Sink | None = None,
+        mirror: Keeper | None = None,
     ) -> None:
         self.board = board
         self.fault: Exception | None = None  # what ended the watch, if not `stop`
         self.turned_at: float | None = None  # monotonic, of the last turn
+        self.outcome: Exit | None = None  # the gravest exit code while all its runs have ended, as a watch's
         self._record = record
         self._clock = clock
         self._ways = ways
         self._acting = acting
         self._sink: Sink = sink or board
-        self._watcher = Watcher([], record, self._sink, clock, acting=acting)
+        self._watcher = Watcher([], record, self._sink, clock, acting=acting, mirror=mirror)
         self._known: dict[int, _Known] = {}
         self._rows = _Rows()
         self._looked_at: float | None = None
@@ -105,6 +95,7 @@ class FleetWatch:
         self._reloading = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
         self.each_turn: list[Callable[[], None]] = []  # called in the watch's thread
+        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
         board.draw(self._cards)
 
     @property
@@ -132,9 +123,28 @@ class FleetWatch:
         if self._thread.is_alive():
             self._thread.join(STOP_S)
 
+    def ask(self, work: Callable[[], T]) -> Future[T]:
+        """Have something quick worked out in the watch's thread, where its runs may be looked at."""
+        future: Future[T] = Future()
+        self._asked.put((work, future))
+        return future
+
+    def playbook(self, row: RunRow) -> Playbook:
+        """Return a run's own playbook.
+
+        Raises:
+            PlaybookError: It cannot be used.
+        """
+        return self._ways.playbook(row)
+
     def reload(self) -> None:
         """Read the playbooks anew at the next turn; a run that is being acted on is reread afterwards."""
         self._reloading.set()
+
+    @property
+    def turned_s_ago(self) -> float | None:
+        """How long ago the last turn was; None before the first."""
+        return self._clock.monotonic() - self.turned_at if self.turned_at is not None else None
 
     @property
     def is_running(self) -> bool:
@@ -148,9 +158,24 @@ class FleetWatch:
                 self._look_for_runs()
                 for call in self.each_turn:
                     call()
+                self._answer()
                 self._sink.refresh()
                 self.turned_at = self._clock.monotonic()
+                self.outcome = self._outcome()
         self.board.publish()
+
+    def _outcome(self) -> Exit | None:
+        if not all(run.is_over for run in self.runs):
+            return None
+        return max((run.ended for run in self.runs if run.ended is not None), default=Exit.OK)
+
+    def _answer(self) -> None:
+        """Work out what was asked; what fails there is its asker's, not the watch's."""
+        while not self._asked.empty():
+            work, future = self._asked.get_nowait()
+            if future.set_running_or_notify_cancel():
+                with contained(future.set_exception):
+                    future.set_result(work())
 
     def _failed(self, error: Exception) -> None:
         is_ours = not isinstance(error, (OrchestratorError, OSError))
@@ -173,14 +198,22 @@ class FleetWatch:
         self._rows.rows = {row.id: row for row in wanted}
         self._rows.acts = self._record.newest_actions()
         for row in wanted:
-            if row.id not in self._known and self._rows.is_wanted(row):
+            if row.id in self._known:
+                continue
+            if self._ways.takes_ended or self._rows.is_wanted(row):
                 self._add(row)
+            elif row.id not in self._rows.past:
+                self._rows.past[row.id] = self._past(row)
+        self._rows.past = {
+            run_id: card for run_id, card in self._rows.past.items() if run_id in self._rows.rows
+        }
         for run_id, known in tuple(self._known.items()):
             if run_id not in self._rows.rows and not known.watch.busy:
                 self._remove(run_id)
                 self.board.forget(known.watch.row.target_key, known.watch.row.name)
 
     def _add(self, row: RunRow) -> None:
+        self._rows.past.pop(row.id, None)
         remark = ""
         try:
             playbook = self._ways.playbook(row)
@@ -220,4 +253,8 @@ class FleetWatch:
             if known is not None:
                 yield card_of(known.watch, remark=known.remark)
             else:
-                yield replace(card_of_row(row), has_ended=row.state in OVER)
+                yield self._rows.past.get(run_id) or card_of_row(row)
+
+    def _past(self, row: RunRow) -> RunCard:
+        attempts = self._record.attempts(row.id)
+        return card_of_past(row, attempts[-1] if attempts else None, self._record.latest_diagnosis(row.id))

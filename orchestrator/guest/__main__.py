@@ -19,6 +19,8 @@ VERBS = {
     "tail": "tail",
     "pull": "pull",
     "push": "push",
+    "wheels": "wheels",
+    "venv": "venv",
     "stop": "stop",
     "stacks": "stacks",
     "capture": "capture",

@@ -14,7 +14,7 @@ import subprocess
 import threading
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import clock, files, itself, masks, paths, surroundings
+from orchestrator.guest import clock, files, itself, masks, paths, surroundings, venvs
 from orchestrator.guest.torch_lines import read_lines
 
 if TYPE_CHECKING:
@@ -33,15 +33,17 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     del verb
     started = clock.ticking()
     state = paths.resolve_state(request.get("state_dir"))
-    python = request.get("python")
-    torch = Torch(python if isinstance(python, str) and python else "python3")
+    named = request.get("python")
+    is_named = isinstance(named, str) and named
+    python = str(named) if is_named else venvs.current_python(state) or "python3"
+    torch = Torch(python)
     driver = _driver()
     idle, left_alone = split(driver["gpus"])
     fields = surroundings.fields(state)
     tries, told = _try(idle, torch)
     for gpu in driver["gpus"]:
         gpu["tried"] = verdict(gpu["index"], tries, told["tries"], left_alone)
-    fields.update(gpu=driver, torch=told["build"])
+    fields.update(gpu=driver, torch=told["build"], trainer_python=python)
     link.send("checkup", {**fields, "took_s": clock.ticking() - started, "now": clock.epoch()})
 
 

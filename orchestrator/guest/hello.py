@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import clock, paths, processes
+from orchestrator.guest import clock, paths, processes, venvs
 
 if TYPE_CHECKING:
     from orchestrator import wire
@@ -32,6 +32,7 @@ def fields(state: Path) -> dict[str, Any]:
         "pid1_start_ticks": processes.pid1_start_ticks(),
         "uptime_s": _uptime_s(),
         "state_dir": str(state),
+        "venv_python": venvs.current_python(state),
         "free_bytes": paths.free_bytes(state),
         "shm_free_bytes": paths.free_bytes(Path("/dev/shm")) if Path("/dev/shm").is_dir() else None,
         "now": clock.epoch(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-TMUX_HINT = "in the container: apt-get install -y tmux"
+TMUX_HINT = "`dflashctl provision` installs it, or in the container: apt-get install -y tmux"
 
 
 class Refusal(Exception):  # noqa: N818  it is an answer

@@ -86,8 +86,10 @@ class Container(_Entry):
         strict=False,
         description="a list of GPU indices as the container counts them, such as [0, 1]",
     )
-    python: str = Field(
-        default="python3", min_length=1, description="the Python that has torch, for the trainer"
+    python: str | None = Field(
+        default=None,
+        min_length=1,
+        description="the Python that has torch, for the trainer; default what `provision` made, else python3",
     )
     guest_python: str = Field(
         default="python3", min_length=1, description="any Python 3.10 or newer, for the guest"

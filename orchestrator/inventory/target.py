@@ -43,7 +43,7 @@ class Target:
     jumps: tuple[Host, ...] = ()
     known_hosts: str | None = None
     become: tuple[str, ...] | None = None
-    python: str = "python3"
+    python: str | None = None  # the trainer's; None: what `provision` made there, else python3
     guest_python: str = "python3"
     state_dir: str = CONTAINER_STATE_DIR
     checkpoint_dir: str | None = None
@@ -168,6 +168,7 @@ def _build(
         if path is not None and (not path.startswith(allowed) or "\n" in path or "\0" in path):
             raise ConfigError(f"{option}: {show(path)} is not allowed; allowed: a path that begins with /")
     known_hosts, gpus = options.get("known_hosts"), options.get("gpus")
+    python = options.get("python") or base.python
     return Target(
         host=where,
         ct=ct,
@@ -175,7 +176,7 @@ def _build(
         jumps=inventory.jumps(where) if where else (),
         known_hosts=_own_file(known_hosts) if known_hosts else None,
         become=options.get("become") or (where.become if where else None),
-        python=_program(options.get("python") or base.python, is_local),
+        python=_program(python, is_local) if python is not None else None,
         guest_python=_program(options.get("guest_python") or base.guest_python, is_local),
         state_dir=state_dir,
         checkpoint_dir=checkpoint_dir,

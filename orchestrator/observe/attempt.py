@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from orchestrator.observe import parse
 from orchestrator.observe.gputrack import GpuTrack
 from orchestrator.observe.logtrack import LogTrack
 from orchestrator.types.seen import Absent, ExitRecord, Heartbeat, LastWords, Phase, Present, Reading
-from orchestrator.wire import Message, unpack_bytes
+from orchestrator.wire import Message, finite_number, unpack_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,11 +146,11 @@ class AttemptView:
 
     def _note_steps(self, rows: tuple[Mapping[str, Any], ...], now: datetime) -> None:
         for row in rows:
-            if isinstance(row.get("step"), int):
+            if isinstance(row.get("step"), int) and not isinstance(row["step"], bool):
                 self.told_step(row["step"], now)
-            step_s = row.get("step_s") if row.get("kind") == "train" else None
-            if isinstance(step_s, (int, float)) and math.isfinite(step_s):
-                self.step_times.append(float(step_s))
+            step_s = finite_number(row.get("step_s")) if row.get("kind") == "train" else None
+            if step_s is not None:
+                self.step_times.append(step_s)
         del self.step_times[:-_STEP_WINDOW]
 
     def _beat(self, fresh: Heartbeat, now: datetime) -> None:

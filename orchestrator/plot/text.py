@@ -10,7 +10,7 @@ from orchestrator.plot.scale import number_text
 from orchestrator.terminal import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from orchestrator.plot.curves import Curves, Panel
     from orchestrator.plot.scale import Point
@@ -72,14 +72,23 @@ class Canvas:
 def chart(curves: Curves, width: int = 80, *, coloured: bool = False, braille: bool = True) -> list[str]:
     """Return the lines of the picture, none longer than `width` letters (colours not counted)."""
     width = max(40, width)
-    first, last = curves.span
+    heights = [PANEL_ROWS if number else LOSS_ROWS for number in range(len(curves.panels))]
     lines = [one_line(curves.title, width)]
-    for number, panel in enumerate(curves.panels):
-        rows = PANEL_ROWS if number else LOSS_ROWS
+    lines += panel_lines(curves, width, heights, coloured=coloured, braille=braille)
+    return [*lines, *legend_lines(curves, width, coloured=coloured)]
+
+
+def panel_lines(
+    curves: Curves, width: int, heights: Sequence[int], *, coloured: bool, braille: bool
+) -> list[str]:
+    """Return the first panels, each of its height (two rows at least), above their common axis of steps."""
+    first, last = curves.span
+    lines: list[str] = []
+    for number, (panel, rows) in enumerate(zip(curves.panels, heights, strict=False)):
         canvas = Canvas(width - MARGIN - 2, rows)
         _draw(canvas, curves, panel, is_loss=number == 0)
         labels = {0: number_text(panel.high), rows - 1: number_text(panel.low)}
-        if not number:
+        if not number and rows > 4:
             labels[rows // 2] = number_text(panel.high + (panel.low - panel.high) * (rows // 2) / (rows - 1))
         lines.append(f"{'':>{MARGIN}} {one_line(panel.title, width - MARGIN - 1)}")
         bar = "\u2502" if braille else "|"
@@ -88,7 +97,7 @@ def chart(curves: Curves, width: int = 80, *, coloured: bool = False, braille: b
     begin, end = number_text(first), number_text(last)
     room = width - MARGIN - 2 - len(begin) - len(end)
     lines.append(f"{'':>{MARGIN}} {begin}{'optimizer step':^{room}}{end}")
-    return [*lines, *_legend(curves, width, coloured=coloured)]
+    return lines
 
 
 def _draw(canvas: Canvas, curves: Curves, panel: Panel, *, is_loss: bool) -> None:
@@ -115,7 +124,7 @@ def _mark_resumes(canvas: Canvas, curves: Curves, place: Callable[[Point], Point
             canvas.mark(place(start), RESUME, _sgr(line.colour))
 
 
-def _legend(curves: Curves, width: int, *, coloured: bool) -> list[str]:
+def legend_lines(curves: Curves, width: int, *, coloured: bool) -> list[str]:
     """Say of each attempt where it began and how it ended; of many, of the first and the newest."""
     shown = curves.lines
     half = MAX_TOLD // 2

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from orchestrator.wire import finite_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -62,18 +63,8 @@ def parse_metric(line: Mapping[str, Any], now: datetime) -> dict[str, Any] | Non
     if isinstance(step, bool) or not isinstance(step, int) or not 0 <= step < 2**63 or kind not in KINDS:
         return None
     columns: dict[str, Any] = {"kind": kind, "step": step, "at": _time(line.get("at"), now)}
-    columns.update({name: _number(line.get(name)) for name in NUMBERS})
+    columns.update({name: finite_number(line.get(name)) for name in NUMBERS})
     return columns
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _time(value: object, now: datetime) -> datetime:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import datetime
 
+    from orchestrator.mirror import Keeper
     from orchestrator.observe import RunTracker, Sighting
     from orchestrator.record import Record, RunRow
     from orchestrator.watch.samplebuffer import SampleBuffer
@@ -26,11 +27,14 @@ _TOLD_OF_SPEC = ("config", "overrides", "argv", "gpus", "trainer_sha256")
 class Chronicle:
     """One run's."""
 
-    def __init__(self, row: RunRow, record: Record, teller: Teller, samples: SampleBuffer) -> None:
+    def __init__(
+        self, row: RunRow, record: Record, teller: Teller, samples: SampleBuffer, mirror: Keeper | None = None
+    ) -> None:
         self._row = row
         self._record = record
         self._teller = teller
         self._samples = samples
+        self._mirror = mirror
         self._has_origin = False  # who began the newest attempt is on record
 
     def begin(self, attempt: int, spec: Mapping[str, Any], now: datetime) -> None:
@@ -65,6 +69,8 @@ class Chronicle:
         self._tell(sighting, tracker, now)
         if kind == "exit":
             self._end_log(int(message["attempt"]), now)
+            if self._mirror is not None:
+                self._mirror.end(self._row.id, int(message["attempt"]), now)
         if sighting.metrics and sighting.of is not None:
             self._samples.metrics(self._row.id, sighting.of, sighting.metrics, now)
             self._samples.cursor(self._row.id, sighting.of, None, int(message.get("next_offset") or 0))
@@ -87,11 +93,15 @@ class Chronicle:
         if sighting.is_log_anew and sighting.of is not None:
             self._teller.log_anew(sighting.of, now)
             self._samples.log_anew(self._row.id, sighting.of)
+            if self._mirror is not None:
+                self._mirror.begin_anew(self._row.id, sighting.of, now)
         if sighting.log and sighting.of is not None:
             if self._teller.shown(sighting.of) is None:
                 self._end_log(sighting.of - 1, now)  # of which everything came before this
             self._teller.log(sighting.of, sighting.log, sighting.log_offset, now)
             self._keep_cursor(sighting.of)
+            if self._mirror is not None:
+                self._mirror.take(self._row.id, sighting.of, sighting.log, sighting.log_offset, now)
         view = tracker.view
         if sighting.heartbeat and view is not None and isinstance(view.heartbeat, Present):
             self._teller.guard(view.number, view.heartbeat.value, now)

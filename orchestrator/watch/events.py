@@ -26,7 +26,7 @@ class WatchEvent:
     """One thing told.
 
     `kind`: host, log, metrics, attempt, state, diagnosis, prediction, decision, act, outcome, blind, gate,
-    guard, stacks, pattern, disk, session, fault, notify.
+    guard, stacks, pattern, disk, session, fault, notify, mirror.
     """
 
     kind: str

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from orchestrator.act import actor
 from orchestrator.errors import Exit
+from orchestrator.mirror import RunKey
 from orchestrator.observe import ContainerStream, KernelSource, KernelStream, Observation, Source
 from orchestrator.watch.acting import ActEnded, Acts
 from orchestrator.watch.dispatch import Dispatch
 from orchestrator.watch.farcalls import ActSite
 from orchestrator.watch.faults import Faults
+from orchestrator.watch.mirroring import tell_mirror
 from orchestrator.watch.runwatch import RunWatch
 from orchestrator.watch.samplebuffer import SampleBuffer
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orchestrator.clock import Clock
+    from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import ActionRow, Record, RunRow
     from orchestrator.watch.events import Sink
@@ -61,7 +64,14 @@ class Watcher:
     """Watches runs until each has ended, or until stopped."""
 
     def __init__(
-        self, watched: Sequence[Watched], record: Record, sink: Sink, clock: Clock, *, acting: bool = True
+        self,
+        watched: Sequence[Watched],
+        record: Record,
+        sink: Sink,
+        clock: Clock,
+        *,
+        acting: bool = True,
+        mirror: Keeper | None = None,
     ) -> None:
         self._record = record
         self._sink = sink
@@ -71,6 +81,7 @@ class Watcher:
         self._acting = acting
         self._sites: dict[str, WatchSite] = {}
         self._samples = SampleBuffer(record)
+        self._mirror = mirror
         self.runs: list[RunWatch] = []
         self._faults = Faults(clock)
         self._dispatch = Dispatch(self._faults)
@@ -101,6 +112,8 @@ class Watcher:
         """Its streams run inside; what they brought is on record afterwards."""
         self.adopt_intents()
         self._is_started = True
+        if self._mirror is not None:
+            self._mirror.start()
         for thread in self._threads():
             thread.start()
         try:
@@ -113,7 +126,12 @@ class Watcher:
         """Watch one more run, also while others are watched; a run at a known target shares its site."""
         site = self._sites.setdefault(watched.site.target_key, watched.site)
         acting = self._acting and watched.acting
-        run = RunWatch(watched.row, watched.playbook, self._record, self._sink, self._samples, acting=acting)
+        row, mirror = watched.row, self._mirror
+        if mirror is not None:
+            mirror.add(RunKey.of(row))
+        run = RunWatch(
+            row, watched.playbook, self._record, self._sink, self._samples, acting=acting, mirror=mirror
+        )
         self.runs.append(run)
         host = watched.host
         self._dispatch.add(run, host.host_key if host is not None else None)
@@ -131,6 +149,8 @@ class Watcher:
         self.runs.remove(run)
         key, host = run.row.target_key, self._hosts.pop(run, None)
         self._dispatch.remove(run)
+        if self._mirror is not None:
+            self._mirror.remove(run.row.id)
         if key in self._dispatch.by_target:
             self._streams[key].reopen()
         else:
@@ -173,6 +193,7 @@ class Watcher:
         for run in self.runs:
             self._turn_run(run)
         self._samples.flush(self._clock.monotonic())
+        self._tell_mirror()
 
     def close(self) -> None:
         """Stop the streams. An act under way gets a moment; its intent is recorded, whatever comes of it."""
@@ -182,6 +203,13 @@ class Watcher:
         for site in self._sites.values():
             site.close()
         self.acts.join(_CLOSE_S)
+        if self._mirror is not None:
+            self._mirror.close()
+            self._tell_mirror()
+
+    def _tell_mirror(self) -> None:
+        if self._mirror is not None:
+            tell_mirror(self._mirror, self._sink, self._clock)
 
     def _take_in(self) -> None:
         begin = self._clock.monotonic()

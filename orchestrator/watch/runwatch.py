@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from orchestrator.classify.kernel import KernelEvent
     from orchestrator.errors import Exit
+    from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.types.snapshot import Snapshot
@@ -51,6 +52,7 @@ class RunWatch:
         samples: SampleBuffer,
         *,
         acting: bool,
+        mirror: Keeper | None = None,
     ) -> None:
         self.row = row
         self.playbook = playbook
@@ -59,7 +61,7 @@ class RunWatch:
         self.teller = Teller(row, record, sink)
         self.notices = Notices(row, record, self.teller)
         self.host_teller = HostTeller(self.teller)
-        self.chronicle = Chronicle(row, record, self.teller, samples)
+        self.chronicle = Chronicle(row, record, self.teller, samples, mirror)
         self.kernel_wait = KernelWait()
         self.patterns = Patterns(row, record, self.teller, playbook)
         self.company = Company(self.teller)

@@ -25,8 +25,11 @@ HEAVY = (
     "orchestrator.inventory",
     "yaml",
     "rich.live",
+    "textual",
     "matplotlib",
     "jinja2",
+    "fastapi",
+    "uvicorn",
 )
 
 
@@ -44,8 +47,8 @@ COMMANDS = commands(typer.main.get_command(app))
 
 def test_the_verbs_are_these():
     assert {words.removeprefix("dflashctl ") for words in COMMANDS} == {
-        "launch", "watch", "status", "ps", "logs", "attach", "stop", "relaunch", "explain", "events", "plot",
-        "report", "stacks", "doctor",
+        "launch", "provision", "watch", "top", "serve", "status", "ps", "logs", "attach", "stop", "relaunch",
+        "explain", "events", "plot", "report", "stacks", "doctor",
         "diff", "eval", "export", "replay", "record",
         "rules list", "rules show", "rules test", "cache list", "cache save", "cache restore", "cache verify",
         "notify test", "notify show",

@@ -115,7 +115,10 @@ def test_too_little_space_is_told_before_anything_is_made(guest):
 def test_a_missing_tmux_is_told_with_the_fix(guest, monkeypatch):
     monkeypatch.setitem(guest.env, "PATH", "/nonexistent")
     refused = guest.start()
-    assert (refused["code"], refused["hint"]) == ("no_tmux", "in the container: apt-get install -y tmux")
+    assert (refused["code"], refused["hint"]) == (
+        "no_tmux",
+        "`dflashctl provision` installs it, or in the container: apt-get install -y tmux",
+    )
     assert not guest.dir().exists()
     assert guest.ask("hello")[0]["tmux"] is None
     monkeypatch.undo()

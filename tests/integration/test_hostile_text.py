@@ -114,7 +114,7 @@ def test_no_verb_lets_a_control_sequence_through(cli, lab):
 @pytest.mark.slow
 def test_a_terminal_gets_colours_and_nothing_else(cli, lab):
     launch_hostile(cli, "r1")
-    for verb in ("watch r1 --observe-only", "logs r1", "status r1", "ps", "explain r1", "events r1"):
+    for verb in ("watch r1 --observe-only --lines", "logs r1", "status r1", "ps", "explain r1", "events r1"):
         told = on_terminal(cli, *verb.split())
         assert b"r1" in told or b"red" in told, verb
         assert_harmless(told, colours=True)

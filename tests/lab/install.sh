@@ -1,5 +1,6 @@
 #!/bin/sh
-# Install what the lab needs (OpenSSH's server, LXC, debootstrap, gcc, tmux) on Debian or Ubuntu.
+# Install what the lab needs (OpenSSH's server, LXC, debootstrap, gcc, tmux) on Debian or Ubuntu, and Chromium,
+# in which the dashboard is tested.
 #
 #   tests/lab/install.sh [-y] [--check]
 #
@@ -36,6 +37,7 @@ need lxc lxc-attach
 need debootstrap debootstrap
 need gcc gcc
 need tmux tmux
+command -v google-chrome >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || need chromium chromium
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ' | sed 's/ *$//')
 

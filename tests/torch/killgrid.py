@@ -8,6 +8,8 @@ in the second, and so on; the last one is left alone. Then losses, evaluations a
 of a run that nobody disturbed, bit for bit. Phases are the leader's, from heartbeat.json; ranks are drawn.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -20,9 +22,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.torch.jobs import STEPS, Attempt, Figures, Shape, figures, finish, is_gone, log
 from trainer.heartbeat import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 PHASES = tuple(phase.value for phase in Phase)
 GONE_S = 10.0
@@ -94,8 +100,8 @@ def kill_in_phase(run: Path, shape: Shape, phase: str, rank: int, draw: random.R
     )
 
 
-def chain(run: Path, shape: Shape, ranks: list[int], seed: int) -> list[Kill]:
-    """Kill `ranks[i]` in phase i, then let the run end; every attempt that was killed, misses included.
+def chain(run: Path, shape: Shape, ranks: Mapping[str, int], seed: int) -> list[Kill]:
+    """Kill a rank in each phase, then let the run end; every attempt that was killed, misses included.
 
     A phase may be over before the kill is out; it is then tried again in the next attempt.
 
@@ -104,7 +110,7 @@ def chain(run: Path, shape: Shape, ranks: list[int], seed: int) -> list[Kill]:
     """
     draw = random.Random(seed)
     kills: list[Kill] = []
-    for phase, rank in zip(PHASES, ranks, strict=True):
+    for phase, rank in ranks.items():
         for _ in range(TRIES):
             kill = kill_in_phase(run, shape, phase, rank, draw)
             if kill is not None:
@@ -124,10 +130,10 @@ def leftovers(run: Path) -> list[str]:
     return sorted(str(path.relative_to(run)) for path in hidden)
 
 
-def draw_ranks(shape: Shape, seed: int) -> list[int]:
+def draw_ranks(shape: Shape, seed: int) -> dict[str, int]:
     """A rank for each phase."""
     draw = random.Random(seed)
-    return [draw.randrange(shape.ranks) for _ in PHASES]
+    return {phase: draw.randrange(shape.ranks) for phase in PHASES}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -141,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     problems: list[str] = []
     for offset in ranks:
         if options.every_rank:
-            drawn = [(offset + place) % shape.ranks for place in range(len(PHASES))]
+            drawn = {phase: (offset + place) % shape.ranks for place, phase in enumerate(PHASES)}
         else:
             drawn = draw_ranks(shape, options.seed)
         run = root / f"chain-{offset}"
@@ -149,7 +155,8 @@ def main(argv: list[str] | None = None) -> int:
         problems += [f"chain {offset}: {problem}" for problem in judge(run, found, expected)]
         kills += found
         print(
-            f"chain {offset}: ranks {drawn}, {len(found)} kills, {len(problems)} problems so far", flush=True
+            f"chain {offset}: ranks {[*drawn.values()]}, {len(found)} kills, {len(problems)} problems so far",
+            flush=True,
         )
     text = table(shape, kills, problems, len(ranks))
     print(text)

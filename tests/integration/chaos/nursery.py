@@ -97,7 +97,7 @@ class Nursery:
 
 
 def _preload() -> None:
-    import orchestrator.cli
+    import orchestrator.cli.app
     import orchestrator.cli.watching
     import orchestrator.connection
     import orchestrator.operate

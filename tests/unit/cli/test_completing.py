@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sqlite3
 import subprocess
@@ -13,17 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer
 
-from orchestrator.cli import app
+from orchestrator import __version__
+from orchestrator.cli import ASKED, app, main, verbtree
+from orchestrator.cli.tabbing import TREE, Node
 from orchestrator.record import Record
 from orchestrator.types.failure import RunState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     Tab = Callable[..., list[str]]
 
 ROOT = Path(__file__).resolve().parents[3]
+TYPER = typer.main.get_command(app.app)
 INVENTORY = """\
 hosts:
   pve: {address: 10.1.2.6}
@@ -50,28 +53,45 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def tab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tab:
-    """Ask as a shell does; what it is given, without the words that zsh and fish show beside it."""
+def asks(line: str, shell: str, action: str = "get-args") -> dict[str, str]:
+    """What a shell puts into the environment when Tab is pressed at the end of a line."""
+    own = {
+        "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)},
+        "zsh": {"_TYPER_COMPLETE_ARGS": line},
+        "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": action},
+    }[shell]
+    return {ASKED: f"complete_{shell}", **own}
 
-    def press(line: str, shell: str = "bash") -> list[str]:
-        words = line.split(" ")
-        asks = {
-            "bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)},
-            "zsh": {"_TYPER_COMPLETE_ARGS": line},
-            "fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-        }[shell]
+
+@pytest.fixture
+def press(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[str, object]]:
+    """Ask as a shell does: the program, or typer alone; what came and with which exit code."""
+
+    def press(
+        line: str, shell: str = "bash", *, action: str = "get-args", by_typer: bool = False
+    ) -> tuple[str, object]:
         with monkeypatch.context() as env:
-            env.setenv("_DFLASHCTL_COMPLETE", f"complete_{shell}")
-            for name, value in asks.items():
+            for name, value in asks(line, shell, action).items():
                 env.setenv(name, value)
-            with pytest.raises(SystemExit):
-                app.run([])
+            with pytest.raises(SystemExit) as end:
+                TYPER([], prog_name="dflashctl") if by_typer else main()
         shown = capsys.readouterr()
         assert shown.err == ""
-        return [line for line in shown.out.splitlines() if line]
+        return shown.out, end.value.code or 0
 
     return press
+
+
+@pytest.fixture
+def tab(press) -> Tab:
+    """What a shell is given, a line each."""
+
+    def lines(line: str, shell: str = "bash") -> list[str]:
+        return [each for each in press(line, shell)[0].splitlines() if each]
+
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -188,17 +208,96 @@ def test_it_takes_no_time_with_many_runs_and_hosts(home, tab):
     assert time.process_time() - began < 0.4
 
 
-def test_a_tab_loads_none_of_what_a_verb_needs(home):
+HEAVY = {
+    "typer", "click", "rich", "pydantic", "sqlalchemy", "paramiko", "orchestrator.cli.app",
+    "orchestrator.inventory", "orchestrator.record",
+}  # fmt: skip
+
+
+def loaded_by(home: Path, *words: str, **env: str) -> tuple[bytes, set[str]]:
+    """What a start of the program says, and the modules it loads."""
     code = (
-        "import sys; from orchestrator.cli.app import run\n"
-        "try: run([])\nexcept SystemExit: pass\n"
-        "import json; sys.stderr.write(json.dumps(sorted(sys.modules)))"
+        f"import sys; sys.argv[1:] = {list(words)!r}; from orchestrator.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "sys.stderr.write(' '.join(sys.modules))"
     )
-    env = {
-        "_DFLASHCTL_COMPLETE": "complete_bash", "COMP_WORDS": "dflashctl status b", "COMP_CWORD": "2",
-        "DFLASHCTL_RECORD": str(home / "r.sqlite3"), "PYTHONPATH": str(ROOT),
-    }  # fmt: skip
+    env = {"DFLASHCTL_RECORD": str(home / "r.sqlite3"), "PYTHONPATH": str(ROOT), **env}
     done = subprocess.run([sys.executable, "-c", code], cwd=home, env=env, capture_output=True, check=True)
-    assert set(done.stdout.split()) == {b"b32", b"b64"}
-    loaded = set(json.loads(done.stderr))
-    assert not loaded & {"sqlalchemy", "paramiko", "orchestrator.inventory", "orchestrator.record"}
+    return done.stdout, set(done.stderr.decode().split())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "answer", "more"),
+    [
+        ("dflashctl status b", b"b64", {"yaml"}),
+        ("dflashctl launch --host p", b"pve", set()),
+        ("dflashctl lau", b"launch", {"yaml", "sqlite3"}),
+        ("dflashctl status --j", b"--json", {"yaml", "sqlite3"}),
+    ],
+)
+def test_a_tab_loads_none_of_what_a_verb_needs(home, shell, line, answer, more):
+    said, loaded = loaded_by(home, **asks(line, shell))
+    assert answer in said
+    assert not loaded & (HEAVY | more)
+
+
+def test_the_version_is_told_without_the_verbs(home):
+    said, loaded = loaded_by(home, "--version")
+    assert said.decode() == f"dflashctl {__version__}\n"
+    assert not loaded & HEAVY
+
+
+def test_what_a_tab_knows_of_the_verbs_is_what_they_are():
+    message = "run `python -m orchestrator.cli.verbtree`"
+    assert TREE.read_text(encoding="utf-8") == verbtree.text(verbtree.tree()), message
+
+
+def lines_of(node: Node, path: str = "dflashctl") -> Iterator[str]:
+    """Lines that a Tab may be pressed at, of every verb: each option's value, and what is half typed."""
+    yield from (f"{path} ", f"{path} -", f"{path} --", f"{path} --n", f"{path} x", f"{path} -- ")
+    for option in node["options"]:
+        for name in option["names"]:
+            yield from (f"{path} {name} ", f"{path} {name} b", f"{path} {name}=", f"{path} {name}")
+    for name, verb in node.get("verbs", {}).items():
+        yield from (f"{path} {name}", f"{path} {name[:1]}")
+        yield from lines_of(verb, f"{path} {name}")
+
+
+ODD = (
+    "dflashctl", "dflashctl bogus ", "dflashctl bogus st", "dflashctl --bogus st", "dflashctl --record",
+    "dflashctl -v status b", "dflashctl -vv --no-color status ", "dflashctl --record /nowhere status ",
+    "dflashctl status --json --j", "dflashctl status b32 ", "dflashctl status b32 --host ",
+    "dflashctl status --bogus b", "dflashctl logs -fn 3 b", "dflashctl logs -n3 b", "dflashctl logs -f b",
+    "dflashctl logs --tail=3 b", "dflashctl logs -xf b", "dflashctl logs b32 --", "dflashctl logs -- b",
+    "dflashctl status --host 10.1.2.7 --ct 201 ", "dflashctl status --ct ", "dflashctl status 'b",
+    'dflashctl status "b', "dflashctl status b\\", "dflashctl cache", "dflashctl cache s",
+    "dflashctl cache bogus ", "dflashctl playbook explain b32 ", "dflashctl playbook --help explain ",
+    "dflashctl --inventory . launch -c ", "dflashctl launch -c here --", "dflashctl launch --set a=b --set c",
+    "dflashctl man ", "dflashctl man status ", "dflashctl --version ", "dflashctl --help ",
+    "dflashctl launch --host=p", "dflashctl launch -H p", "dflashctl launch -Hp", "dflashctl rm b32 b64 ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_tab_is_answered_as_typer_answers_it(home, press, shell):
+    every = [*dict.fromkeys([*lines_of(verbtree.tree()), *ODD])]
+    if shell != "bash":
+        every = every[::7] + list(ODD)
+    assert len(every) > 100
+    for line in every:
+        mine, theirs = press(line, shell), press(line, shell, by_typer=True)
+        # Typer breaks a long text where its line of 80 columns ends.
+        assert "".join(mine[0].split()) == "".join(theirs[0].split()), line
+        assert mine[1] == theirs[1]
+
+
+@pytest.mark.parametrize("line", ["dflashctl status ", "dflashctl status nothing", "dflashctl lau"])
+def test_fish_is_told_whether_there_are_words_or_files(home, press, line):
+    assert press(line, "fish", action="is-args") == press(line, "fish", action="is-args", by_typer=True)
+
+
+@pytest.mark.parametrize("asked", ["complete_powershell", "source_bash", "nonsense"])
+def test_what_another_asks_is_left_to_typer(home, asked):
+    _, loaded = loaded_by(home, _DFLASHCTL_COMPLETE=asked, _TYPER_COMPLETE_ARGS="dflashctl lau")
+    assert "typer" in loaded

@@ -101,7 +101,7 @@ def test_files_are_told_by_line_and_what_they_leave_out_as_default(show, tmp_pat
     assert found["inventory"] == (str(folder), "option:--inventory")
     assert found["hosts.pve.address"] == ("10.1.2.6", f"file:{folder}/a.yaml:3")
     assert found["containers.trainer.gpus"] == ("0, 1", f"file:{folder}/a.yaml:5")
-    assert found["containers.trainer.python"] == ("python3", "default")
+    assert found["containers.trainer.python"] == ("provisioned, else python3", "default")
     assert found["containers.trainer.state_dir"] == ("/var/lib/dflashctl", "default")
     assert found["notify"] == (str(notify), "default")
     assert "ntfy" not in str(found)

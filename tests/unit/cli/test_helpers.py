@@ -8,9 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.cli import app, context, options, reaching, specifying, tidying
+from orchestrator.cli import app, context, options, reaching, specifying
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.inventory import Inventory, resolve
+from orchestrator.sizes import parse_size, size_text
 from orchestrator.types.failure import RunState
 
 
@@ -26,7 +27,19 @@ from orchestrator.types.failure import RunState
     ],
 )
 def test_a_size_is_told_in_the_largest_unit_that_leaves_a_whole_part(count, text):
-    assert tidying.size_text(count) == text
+    assert size_text(count) == text
+
+
+def test_a_size_is_read_as_it_is_written():
+    assert [parse_size(text) for text in ("12", "1 KiB", " 500MiB", "2 GiB")] == [
+        12,
+        1024,
+        500 << 20,
+        2 << 30,
+    ]
+    for text in ("", "2 GB", "1.5 GiB", "-1", "GiB"):
+        with pytest.raises(ValueError, match="write bytes, or a whole number of KiB"):
+            parse_size(text)
 
 
 @pytest.mark.parametrize(("text", "gpus"), [(None, None), ("0", (0,)), ("0,2, 3", (0, 2, 3)), ("", ())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,12 @@ def test_an_explanation_of_an_attempt_that_is_not_there_says_so(say, attempt, te
 def test_the_inventory_and_a_mistyped_container_tell_the_files(say, tmp_path):
     file = str(tmp_path / "inventory" / "a.yaml")
     assert f"read from {file}" in say("inventory", "list")[1]
+    listed = json.loads(say("inventory", "list", "--json")[1])
+    assert listed["sources"] == [file]
+    assert [(each["name"], each["host"], each["ct"]) for each in listed["containers"]] == [
+        ("trainer", "pve", 200)
+    ]
+    assert [(each["name"], each["address"]) for each in listed["hosts"]] == [("pve", "10.1.2.6")]
     code, text = say("launch", "--container", "trianer")
     assert code == Exit.NOT_FOUND
     assert f"read from {file}" in text

@@ -76,7 +76,7 @@ NAMED = [
         f'{ATTACH}: 1845 No such file or directory - Failed to exec "python3"\n',
         127,
         GuestError,
-        "python3 cannot be started: No such file or directory; apt install python3",
+        "python3 cannot be started: No such file or directory; `dflashctl provision` installs it",
     ),
     (
         f'{ATTACH}: 1845 Permission denied - Failed to exec "/x/y"\n',

@@ -1,6 +1,7 @@
 """The near half of the wire."""
 
 import io
+import re
 from typing import Any
 
 import pytest
@@ -129,9 +130,13 @@ def test_a_refusal_carries_its_code_and_its_hint():
     assert caught.value.reason == "no_tmux"
 
 
+PROVISION = "`dflashctl provision` installs it (apt install python3)"
 NO_PYTHON = "env: \u2018python3\u2019: No such file or directory\n".encode()
 BROKEN = [
-    (result(127, err=NO_PYTHON), "python3 cannot be started: No such file or directory; apt install python3"),
+    (
+        result(127, err=NO_PYTHON),
+        f"python3 cannot be started: No such file or directory; {re.escape(PROVISION)}",
+    ),
     (result(127, err=b"env: 'python3': No such file or directory\n"), "apt install python3"),
     (result(127, err=b"env: /opt/python3: No such file or directory\n"), "guest_python"),
     (

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import HostUnreachable
-from orchestrator.fleet.card import card_of
+from orchestrator.fleet.card import card_of, card_of_past
 from orchestrator.record import Record
 from orchestrator.types.decision import ActKind
-from orchestrator.types.failure import RunState
+from orchestrator.types.failure import Diagnosis, FailureClass, RunState
 from tests.builders import NOW, ago, attempt_message, heartbeat_json, run_message
 from tests.unit.fleet.test_board import make_card
 from tests.unit.watch.bench import HELLO, Bench
@@ -27,6 +27,23 @@ GPU = {
 def bench(tmp_path) -> Iterator[Bench]:
     with Record.open(tmp_path / "r.sqlite3") as record:
         yield Bench(record)
+
+
+def test_of_a_run_that_is_over_the_record_tells_how_it_ended(tmp_path):
+    with Record.open(tmp_path / "r.sqlite3") as record:
+        row = record.save_run("done", {}, "pve/200", {}, NOW)
+        assert card_of_past(row, None, None).has_ended
+        record.save_attempt(row.id, 1, started_at=ago(99), ended_at=ago(50))
+        record.save_attempt(row.id, 2, started_at=ago(40), ended_at=NOW, last_step=60, checkpoint_step=55)
+        found = Diagnosis(
+            state=RunState.FINISHED, failure=FailureClass.COMPLETED, summary="finished at step 60"
+        )
+        record.diagnosis(row.id, 2, found, NOW)
+        (row,) = record.runs()
+        card = card_of_past(row, record.attempts(row.id)[-1], record.latest_diagnosis(row.id))
+    assert (card.state, card.attempt, card.step, card.checkpoint_step) == (RunState.FINISHED, 2, 60, 55)
+    assert (card.summary, card.failure) == ("finished at step 60", FailureClass.COMPLETED)
+    assert (card.started_at, card.looked_at) == (ago(40), None)
 
 
 def test_before_a_look_nothing_is_known(bench):

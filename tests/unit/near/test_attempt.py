@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from orchestrator.classify.course import step_time
+from orchestrator.classify.history import StepTime
 from orchestrator.observe.attempt import AttemptView
 from orchestrator.observe.boot import Boot
 from orchestrator.types.seen import Blind, Phase, Present
@@ -56,6 +58,23 @@ def test_steps_told_by_the_metrics_are_progress_and_only_those_of_training_are_t
     sighting = view.take(message, NOW)
     assert (sighting.of, len(sighting.metrics), view.metrics_offset) == (1, 2, 80)
     assert (view.step_times, view.step_seen_at) == ([0.5], NOW)
+
+
+@pytest.mark.parametrize("step_s", [float("inf"), float("nan"), 10**400, -(10**400), True, "0.5", None])
+def test_a_time_that_is_no_finite_number_is_not_taken_and_harms_nothing(step_s):
+    view = AttemptView(number=1)
+    lines = [
+        {"kind": "train", "step": 4, "step_s": step_s},
+        {"kind": "train", "step": True, "step_s": 0.5},
+        {"kind": "train", "step": 5, "step_s": 0.5},
+    ]
+    view.take({"type": "metrics", "attempt": 1, "offset": 0, "next_offset": 80, "lines": lines}, NOW)
+    assert view.step_times == [0.5, 0.5]
+    assert step_time(1, lines[0]) is None
+    assert step_time(1, lines[1]) is None
+    assert step_time(1, lines[2]) == StepTime(1, 5, 0.5)
+    ranks = {**lines[2], "rank_s": [0.5, step_s]}
+    assert step_time(1, ranks) == StepTime(1, 5, 0.5, None)
 
 
 def test_a_heartbeat_that_says_the_same_again_is_no_progress():

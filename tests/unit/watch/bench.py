@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from orchestrator.errors import OrchestratorError
+    from orchestrator.mirror import Keeper
     from orchestrator.observe import Holder
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record
@@ -134,6 +135,7 @@ class Bench:
         runs: tuple[str, ...] = ("dflash",),
         playbook: str = PLAYBOOK,
         acting: bool = True,
+        mirrors: Callable[[Bench], Keeper] | None = None,
     ) -> None:
         self.record = record
         self.clock = FakeClock()
@@ -142,9 +144,9 @@ class Bench:
         self.guest = self.site.guest
         book = parsed(playbook)
         self.rows = [record.save_run(name, {"ct": 200}, TARGET, SPEC, NOW) for name in runs]
-        self.watcher = Watcher(
-            [Watched(row, self.site, book) for row in self.rows], record, self.sink, self.clock, acting=acting
-        )
+        mirror = mirrors(self) if mirrors is not None else None
+        watched = [Watched(row, self.site, book) for row in self.rows]
+        self.watcher = Watcher(watched, record, self.sink, self.clock, acting=acting, mirror=mirror)
         self.run = self.watcher.runs[0]
 
     # -- the stream

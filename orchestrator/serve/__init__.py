@@ -1,0 +1,1 @@
+"""The service: a fleet's watch with pages, a JSON API, server-sent events, metrics and a health check."""
