@@ -1,7 +1,7 @@
 """One drafter's training step on this GPU, with random weights and hidden states: time, memory, recompiles.
 
     python -m benchmarks.trainer_step                      the seed's shape and the peers' small one
-    python -m benchmarks.trainer_step --shape seed --steps 20 --json
+    python -m benchmarks.trainer_step --shape seed --steps 20 --attention flash --json
 
 The step is the trainer's own: anchors and mask drawn anew, forward, backward, one norm, fused AdamW. The same
 shapes as `facts` of the peers: Qwen3-8B draft dimensions, 5 layers, one document a row unless `packed`.
@@ -24,7 +24,15 @@ import torch
 from tests.shapes import QWEN3_8B
 from trainer.batch import Batch, Document, pack
 from trainer.compiling.warmup import compiled, forbid_recompiles, num_graphs
-from trainer.config import Config, DataConfig, DraftConfig, LossConfig, ParallelConfig, TargetConfig
+from trainer.config import (
+    ComputeConfig,
+    Config,
+    DataConfig,
+    DraftConfig,
+    LossConfig,
+    ParallelConfig,
+    TargetConfig,
+)
 from trainer.drafting import Drafting, begin_draft
 from trainer.model import DraftLayer, DraftModel, draft_shape, use_layer_call
 from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate
@@ -61,21 +69,22 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--shape", action="append", choices=SHAPES, help="default: all")
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--attention", choices=("flex", "flash"), default="flex")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         sys.stderr.write("trainer_step: no CUDA device here\n")
         return 1
     for name in options.shape or SHAPES:
-        told = measure(name, SHAPES[name], options.steps)
+        told = measure(name, SHAPES[name], options.steps, options.attention)
         sys.stdout.write((json.dumps(told) if options.json else _line(told)) + "\n")
         sys.stdout.flush()
     return 0
 
 
-def measure(name: str, shape: Shape, steps: int) -> dict[str, object]:
+def measure(name: str, shape: Shape, steps: int, attention: str = "flex") -> dict[str, object]:
     """Train `steps` steps at this shape, after two of warm-up."""
-    config = configuration(shape)
+    config = configuration(shape, attention)
     drafting = random_drafting(config)
     draft = cast("DraftModel", drafting.draft)
     optimizer = make_optimizer(draft, config.optim)
@@ -102,6 +111,7 @@ def measure(name: str, shape: Shape, steps: int) -> dict[str, object]:
     predicted = forecast(config, QWEN3_8B, 1)
     told: dict[str, object] = {
         "shape": name,
+        "attention": attention,
         **dataclasses.asdict(shape),
         "steps": steps,
         "median_ms": round(median, 1),
@@ -121,7 +131,7 @@ def measure(name: str, shape: Shape, steps: int) -> dict[str, object]:
     return told
 
 
-def configuration(shape: Shape) -> Config:
+def configuration(shape: Shape, attention: str = "flex") -> Config:
     """The peers' recipe at this shape."""
     return Config(
         total_steps=1000,
@@ -129,6 +139,7 @@ def configuration(shape: Shape) -> Config:
         data=DataConfig(batch_rows=1, context_tokens=shape.context_tokens, anchors=shape.anchors),
         draft=DraftConfig(num_layers=5, block_size=shape.block_size, num_target_layers=5),
         loss=LossConfig(gamma=7.0),
+        compute=ComputeConfig(attention=attention),
         parallel=ParallelConfig(placement="cached"),  # no target beside it, hidden states given
     )
 
@@ -182,7 +193,8 @@ def _step(
 
 def _line(told: dict[str, object]) -> str:
     return (
-        f"{told['shape']}: {told['median_ms']} ms a step, {told['context_tokens_per_s']} context tokens/s, "
+        f"{told['shape']}, {told['attention']}: "
+        f"{told['median_ms']} ms a step, {told['context_tokens_per_s']} context tokens/s, "
         f"{told['tflops']} TFLOP/s, peak {told['peak_gib']} GiB (forecast {told['forecast_gib']}), first "
         f"step {told['first_step_s']} s, {told['recompiles']} recompiles, loss {told['loss_first']} to "
         f"{told['loss_last']}, {told['device']}, torch {told['torch']}"

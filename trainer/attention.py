@@ -1,4 +1,4 @@
-"""Attention: compiled flex on a GPU, dense on the CPU, and an error wherever a GPU would compute it densely.
+"""Attention: flex or FlashAttention 4 on a GPU, dense on the CPU, an error where a GPU would be dense.
 
 `flex_attention` computes the whole score matrix, in float32, when it is not part of a compiled graph, and
 says so in a warning at most. `attend` therefore asks dynamo itself whether it is being traced: whatever makes
@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from trainer.errors import DenseAttentionRefused
+from trainer.flash import FlashMask, attend_flash, flash_mask
 from trainer.layers import repeat_heads
 from trainer.masks import block_mask, dense_mask
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from trainer.blocks import Anchors
     from trainer.masks import MaskRule
 
-AttentionMask = Tensor | BlockMask
+AttentionMask = Tensor | BlockMask | FlashMask
 SCORE_BYTES = 4
 """Dense attention computes its scores in float32, whatever its inputs."""
 
@@ -43,8 +44,12 @@ _Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
 
 
-def make_mask(anchors: Anchors, rule: MaskRule, device: torch.device) -> AttentionMask:
-    """The mask in the form that `attend` takes on this device."""
+def make_mask(
+    anchors: Anchors, rule: MaskRule, device: torch.device, *, flash: bool = False
+) -> AttentionMask:
+    """The mask in the form that `attend` takes on this device; `flash` is for FlashAttention 4."""
+    if flash:
+        return flash_mask(anchors, rule)
     return block_mask(anchors, rule) if device.type == "cuda" else dense_mask(anchors, rule)
 
 
@@ -60,6 +65,8 @@ def attend(q_RNQH: Tensor, k_RMKH: Tensor, v_RMKH: Tensor, mask: AttentionMask |
         if not torch.compiler.is_dynamo_compiling():
             raise _refusal(q_RNQH, k_RMKH, "flex attention was called outside of a compiled graph")
         return flex_attention(q_RNQH, k_RMKH, v_RMKH, block_mask=mask, enable_gqa=True)
+    if isinstance(mask, FlashMask):
+        return attend_flash(q_RNQH, k_RMKH, v_RMKH, mask)
     if mask is None and _refuses_dense(q_RNQH):
         return _fused_causal(q_RNQH, k_RMKH, v_RMKH)
     if _refuses_dense(q_RNQH):

@@ -189,6 +189,9 @@ class ComputeConfig:
     compile_backend: str = choice("auto", "aot_eager", "inductor")
     """torch.compile backend of the draft layer; `auto` is inductor on cuda, and aot_eager, which needs no C++
     compiler, on the CPU."""
+    attention: str = choice("flex", "flash")
+    """On a GPU: `flex`, or `flash`, FlashAttention 4, which is faster on an H100 or H200 in bfloat16, and the
+    same step done twice then differs in its last bits. Needs the extra `flash`."""
     dense_limit_bytes: int = number(2 << 30, 1 << 16, 1 << 50)
     """Largest dense attention score matrix, in bytes; a bigger one is refused before it is asked for."""
     memory_limit_bytes: int = number(0, 0, 1 << 50)

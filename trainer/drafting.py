@@ -87,11 +87,12 @@ class Drafting:
         """Masks of both kinds of layer."""
         size = self.config.draft.block_size
         device = anchors.index.device
-        full = make_mask(anchors, MaskRule(num_context, size), device)
+        flash = self.config.compute.attention == "flash"
+        full = make_mask(anchors, MaskRule(num_context, size), device, flash=flash)
         if not self.shape.sliding_layers:
             return LayerMasks(full)
         rule = MaskRule(num_context, size, causal=True, window=self.shape.sliding_window)
-        return LayerMasks(full, make_mask(anchors, rule, device))
+        return LayerMasks(full, make_mask(anchors, rule, device, flash=flash))
 
     def _hidden(self, blocks: Blocks, batch: Batch, taps_RTE: Tensor) -> Tensor:
         noise_RQD = F.embedding(blocks.tokens, self.vocabulary.embedding).to(self.dtype)

@@ -32,8 +32,8 @@ def set_up_torch(config: Config, device: torch.device, num_ranks: int) -> None:
     """Threads and determinism."""
     cores = min(MAX_THREADS, len(os.sched_getaffinity(0)))
     torch.set_num_threads(config.compute.threads or max(1, cores // num_ranks))
-    # On a GPU every operation of a step is deterministic as it is, given CUBLAS_WORKSPACE_CONFIG; the mode
-    # would also fill new memory, and refuse operations that only evaluation uses.
+    # On a GPU every operation of a step is deterministic as it is, given CUBLAS_WORKSPACE_CONFIG (and flex
+    # attention); the mode would also fill new memory, and refuse operations that only evaluation uses.
     torch.use_deterministic_algorithms(mode=device.type == "cpu")
     torch.manual_seed(config.seed)
 

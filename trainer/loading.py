@@ -12,6 +12,7 @@ from trainer.console import say
 from trainer.data.buckets import buckets
 from trainer.data.dataset import Data, open_data
 from trainer.errors import ConfigInvalid
+from trainer.flash import require_flash
 from trainer.model import DraftShape, draft_shape
 from trainer.plan import forecast, require_fit
 from trainer.target.files import is_own
@@ -73,11 +74,14 @@ def require_memory(config: Config, drafters: int, machine: Machine) -> None:
     """Refuse what would not fit, before anything is allocated.
 
     Raises:
-        ConfigInvalid: the worst step is forecast to take more than the device has.
+        ConfigInvalid: the worst step is forecast to take more than the device has, or compute.attention is
+            flash where that cannot compute.
         DenseAttentionRefused: on the CPU, its dense attention would be over its limit; on a GPU, the backend
             would run attention densely.
     """
     found = read_shape(config.target)
+    if config.compute.attention == "flash":
+        require_flash(machine.device, machine.dtype, config.draft.head_dim or found.head_dim)
     rows = buckets(config.data)[-1]
     queries = rows.anchors * config.draft.block_size
     shape = {

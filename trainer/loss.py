@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
+from trainer import softmax
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -123,8 +125,9 @@ class _ChunkedLoss(torch.autograd.Function):
             None if given is None else _drafted(given, block_size)
             for given in (hidden_RQD, labels_RQ, teacher_RQD, weights_RQ, gradient_RQD)
         ]
+        fused = labels_RQ is not None and softmax.takes(hidden_RQD)
         sums = [
-            _chunk_terms(chunk, head_VD, config)
+            (_fused_terms if fused else _chunk_terms)(chunk, head_VD, config)
             for chunk in _chunks(views, max(1, -(-config.chunk_tokens // block_size)))
         ]
         terms = torch.stack([torch.stack(part) for part in sums]).sum(dim=0).unbind()
@@ -178,19 +181,51 @@ def _chunk_terms(chunk: list[Tensor | None], head_VD: Tensor, config: LossConfig
     weights_CP = _position_weights(confidences_CP, counted_CP, config) * given_CP
     if gradient_CPD is not None:
         scale = weights_CP.reshape(-1, 1)
-        gradient = _gradient(log_q, p, label, scale, head_VD)
-        gradient_CPD.copy_(torch.where(scale != 0, gradient, 0.0).view_as(gradient_CPD))
+        _put(gradient_CPD, scale, _gradient(log_q, p, label, scale, head_VD))
+    return _sums(losses.view_as(given_CP), weights_CP, correct_CP, counted_CP)
+
+
+def _fused_terms(chunk: list[Tensor | None], head_VD: Tensor, config: LossConfig) -> tuple[Tensor, ...]:
+    """The same of the text's own labels, by kernels that read the logits twice."""
+    hidden_CPD, labels_CP, _, given_CP, gradient_CPD = chunk
+    assert hidden_CPD is not None
+    assert labels_CP is not None
+    assert given_CP is not None
+    counted_CP = given_CP != 0
+    label = labels_CP.reshape(-1)
+    logits = _logits(hidden_CPD, head_VD, torch.float32)
+    logsumexp, chosen, best = softmax.row_terms(logits, label)
+    losses_CP = (logsumexp - chosen).view_as(given_CP)
+    weights_CP = _position_weights(torch.exp(-losses_CP), counted_CP, config) * given_CP
+    if gradient_CPD is not None:
+        scale = weights_CP.reshape(-1, 1)
+        gradient = softmax.logit_gradient_(logits, label, logsumexp, scale, head_VD.dtype)
+        _put(gradient_CPD, scale, torch.mm(gradient, head_VD))
+    return _sums(losses_CP, weights_CP, (best == label).view_as(given_CP) & counted_CP, counted_CP)
+
+
+def _put(gradient_CPD: Tensor, scale: Tensor, gradient: Tensor) -> None:
+    gradient_CPD.copy_(torch.where(scale != 0, gradient, 0.0).view_as(gradient_CPD))
+
+
+def _sums(
+    losses_CP: Tensor, weights_CP: Tensor, correct_CP: Tensor, counted_CP: Tensor
+) -> tuple[Tensor, ...]:
     # Chosen, not multiplied: what does not count may be infinite, and 0 times that is NaN.
-    total = torch.where(weights_CP != 0, losses.view_as(given_CP) * weights_CP, 0.0).sum()
-    return total, weights_CP.sum(), correct_CP.sum().to(wide), counted_CP.sum().to(wide)
+    total = torch.where(weights_CP != 0, losses_CP * weights_CP, 0.0).sum()
+    return total, weights_CP.sum(), correct_CP.sum().to(total.dtype), counted_CP.sum().to(total.dtype)
+
+
+def _logits(hidden_CPD: Tensor, head_VD: Tensor, wide: torch.dtype) -> Tensor:
+    """[C*P, V]; a GPU hands the product out in float32, before anything is rounded."""
+    hidden = hidden_CPD.reshape(-1, hidden_CPD.shape[-1])
+    if hidden.is_cuda and hidden.dtype != wide:
+        return torch.mm(hidden, head_VD.T, out_dtype=wide)
+    return torch.mm(hidden, head_VD.T).to(wide)
 
 
 def _log_probabilities(hidden_CPD: Tensor, head_VD: Tensor, wide: torch.dtype) -> Tensor:
-    """[C*P, V] log-softmax; a GPU hands the product out in float32, before anything is rounded."""
-    hidden = hidden_CPD.reshape(-1, hidden_CPD.shape[-1])
-    if hidden.is_cuda and hidden.dtype != wide:
-        return torch.log_softmax(torch.mm(hidden, head_VD.T, out_dtype=wide), dim=-1)
-    return torch.log_softmax(torch.mm(hidden, head_VD.T).to(wide), dim=-1)
+    return torch.log_softmax(_logits(hidden_CPD, head_VD, wide), dim=-1)
 
 
 def _divergence(log_p: Tensor, log_q: Tensor) -> tuple[Tensor, Tensor]:

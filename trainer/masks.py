@@ -117,6 +117,20 @@ def block_mask(anchors: Anchors, rule: MaskRule) -> BlockMask:
     )
 
 
+def key_intervals(anchors: Anchors, rule: MaskRule) -> Tensor:
+    """The same rule as numbers: int32 [R, 4, Q], and each query sees keys a <= k < b and c <= k < d.
+
+    Filled up to whole tiles with the last query's.
+    """
+    size, num_queries = rule.block_size, anchors.index.shape[1] * rule.block_size
+    padded = -(-num_queries // TILE) * TILE
+    query_Q = torch.arange(padded, device=anchors.index.device).clamp(max=num_queries - 1)
+    slot_Q, offset_Q = query_Q // size, query_Q % size
+    cuts = _Cuts(slot_Q, offset_Q, offset_Q, torch.ones_like(slot_Q, dtype=torch.bool))
+    seen = _seen(anchors, rule, cuts, windowed=offset_Q, causal=offset_Q)
+    return torch.stack([bound.int().expand_as(seen.context_low) for bound in seen], dim=1)
+
+
 def _context_bounds(anchors: Anchors) -> tuple[Tensor, Tensor]:
     """[R, A] int32: the first context key that a slot sees, and the first after it that it does not."""
     return anchors.starts.int(), anchors.index.masked_fill(~anchors.keep, 0).int()

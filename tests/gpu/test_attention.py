@@ -11,8 +11,9 @@ from tests.torch.maskcases import packed_batch, random_case
 from trainer.attention import attend, dense_bytes, make_mask, oracle, refusing
 from trainer.batch import Batch
 from trainer.blocks import Anchors, make_blocks, sample_anchors, spread_anchors
-from trainer.errors import DenseAttentionRefused
+from trainer.errors import ConfigInvalid, DenseAttentionRefused
 from trainer.failures import _is_tracing, _TracingThread
+from trainer.flash import FlashMask, flash_mask, require_flash
 from trainer.masks import MaskRule, block_mask, dense_mask
 from trainer.seeds import generator
 
@@ -74,10 +75,12 @@ def draw_anchors(rows: int, context: int, slots: int, step: int, *, empty: int =
     return anchors
 
 
-def inputs(dtype: torch.dtype, rows: int, queries: int, keys: int, seed: int = 0) -> list[Tensor]:
+def inputs(
+    dtype: torch.dtype, rows: int, queries: int, keys: int, seed: int = 0, width: int = 0
+) -> list[Tensor]:
     """Queries of 8 heads, keys and values of 2, and the gradient of the output."""
     draw = torch.Generator(CUDA).manual_seed(seed)
-    width = 128 if dtype == torch.bfloat16 else 64
+    width = width or (128 if dtype == torch.bfloat16 else 64)
     sizes = ((8, queries), (2, keys), (2, keys), (8, queries))
     return [
         torch.randn(rows, heads, length, width, generator=draw, device=CUDA).to(dtype)
@@ -116,6 +119,52 @@ def test_flex_is_the_dense_oracle_forward_and_backward(dtype, rows, context, blo
     mask = make_mask(anchors, rule, CUDA)
     assert isinstance(mask, BlockMask)
     assert_close(with_gradients(compiled(), tensors, mask), by_oracle(tensors, anchors, rule))
+
+
+def needs_flash() -> None:
+    try:
+        require_flash(CUDA, torch.bfloat16, 128)
+    except ConfigInvalid as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "context", "block", "slots", "window"),
+    [*(case for case in CASES if case[0] == torch.bfloat16), (torch.bfloat16, 2, 8192, 16, 100, None)],
+)
+@pytest.mark.parametrize("compiles", [False, True])
+def test_flash_is_the_dense_oracle_forward_and_backward(dtype, rows, context, block, slots, window, compiles):
+    needs_flash()
+    rule = MaskRule(context, block, causal=window is not None, window=window)
+    anchors = draw_anchors(rows, context, slots, step=context, empty=3)
+    tensors = inputs(dtype, rows, slots * block, context + slots * block)
+    mask = make_mask(anchors, rule, CUDA, flash=True)
+    assert isinstance(mask, FlashMask)
+    call = compiled() if compiles else attend
+    assert_close(with_gradients(call, tensors, mask), by_oracle(tensors, anchors, rule))
+
+
+@pytest.mark.parametrize(("context", "slots"), [(900, 42), (128, 16)])
+def test_flash_is_the_dense_oracle_at_the_other_head_dim_and_with_a_single_tile(context, slots):
+    needs_flash()
+    rule = MaskRule(context, 8)
+    anchors = draw_anchors(2, context, slots, step=1, empty=3)
+    tensors = inputs(torch.bfloat16, 2, slots * 8, context + slots * 8, width=64)
+    mask = flash_mask(anchors, rule)
+    assert_close(with_gradients(attend, tensors, mask), by_oracle(tensors, anchors, rule))
+
+
+def test_steps_of_varying_documents_compile_nothing_for_flash_either():
+    needs_flash()
+    call, rule = compiled(), MaskRule(2048, 16)
+    tensors = inputs(torch.bfloat16, 1, 1024, 3072)
+    with_gradients(call, tensors, flash_mask(draw_anchors(1, 2048, 64, 0), rule))
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for step in range(1, 41):
+            anchors = draw_anchors(1, 2048, 64, step, empty=(0, 5, 64)[step % 3])
+            got = with_gradients(call, tensors, flash_mask(anchors, rule))
+            assert_close(got, by_oracle(tensors, anchors, rule))
+    assert counters["stats"]["unique_graphs"] == 1
 
 
 def test_two_hundred_steps_of_varying_documents_compile_nothing():

@@ -3,6 +3,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainer import softmax
 from trainer.config import LossConfig
 from trainer.loss import LossTerms, chunked_loss
 
@@ -82,3 +83,26 @@ def test_nothing_waits_for_the_gpu_and_memory_is_that_of_chunks(labels):
     gradients = 2 * ROWS * SLOTS * BLOCK * WIDTH * 2
     assert peak < (2.5 if labels == "data" else 3.5) * logits + gradients + 2**24
     assert kept[0].total.isfinite()
+
+
+@pytest.mark.parametrize("width", [1, 7, 8192, 8193, 32_000, 151_936])
+def test_the_two_passes_over_the_logits_are_softmax_and_its_gradient(width):
+    random = torch.Generator("cuda").manual_seed(width)
+    logits = 4 * torch.randn(70, width, generator=random, device="cuda")
+    label = torch.randint(0, width, (70,), generator=random, device="cuda")
+    weight = torch.rand(70, 1, generator=random, device="cuda")
+    weight[::3] = 0
+    logits[3] = torch.nan  # of no weight
+    exact = logits.double()
+    logsumexp, chosen, best = softmax.row_terms(logits, label)
+    kept = torch.arange(70, device="cuda") != 3
+    torch.testing.assert_close(logsumexp[kept].double(), exact.logsumexp(dim=-1)[kept], rtol=1e-6, atol=1e-6)
+    assert torch.equal(chosen[kept], logits[kept].gather(1, label[kept, None])[:, 0])
+    assert torch.equal(best[kept], logits[kept].argmax(dim=-1))
+    assert logsumexp[3].isnan()
+    expected = exact.softmax(dim=-1)
+    expected[torch.arange(70), label] -= 1
+    expected = torch.where(weight != 0, expected * weight, 0)
+    gradient = softmax.logit_gradient_(logits, label, logsumexp, weight, torch.bfloat16)
+    assert not gradient[::3].any()
+    assert (gradient.double() - expected).norm() <= 3e-3 * expected.norm()

@@ -81,7 +81,7 @@ def measured_peak(config: Config) -> int:
 
 @pytest.mark.parametrize("labels", ["data", "target"])
 @pytest.mark.parametrize("chunk_tokens", [1024, 16384])
-def test_the_forecast_is_over_what_a_step_takes_and_not_by_much(labels, chunk_tokens):
+def test_the_forecast_is_over_what_a_step_takes_by_less_than_a_twentieth(labels, chunk_tokens):
     config = configuration(labels, chunk_tokens)
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -90,4 +90,4 @@ def test_the_forecast_is_over_what_a_step_takes_and_not_by_much(labels, chunk_to
     print(
         f"{labels}, chunk {chunk_tokens}: measured {peak / 2**30:.3f} GiB, forecast {predicted / 2**30:.3f}"
     )
-    assert 0.6 * predicted < peak < predicted
+    assert 0.95 * predicted < peak < predicted

@@ -7,19 +7,18 @@ not in it.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from trainer.plan.dims import (
     FLOAT32,
     Dims,
     dims_of,
-    draft_matrices,
     draft_parameters,
     layer_matrices,
     target_parameters,
 )
 from trainer.plan.result import GIB, Forecast, Item, Rank
+from trainer.plan.saved import saved_after, saved_before, saved_in_layers, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,23 +30,6 @@ CONTEXT_BYTES = GIB
 """A GPU's context, the libraries' workspaces and the collectives' buffers."""
 OBSERVATIONS = {"colocated": (1, 1), "split": (2, 3), "cached": (1, 1)}
 """Micro-batches whose hidden states a drafter and a target rank hold: a split's are sent ahead."""
-
-# What one layer saves for its backward: name, shape. All in the arithmetic's type.
-SAVED = (
-    ("x", "R Q D"),
-    ("x, normed", "R Q D"),
-    ("q, projected", "R Q N H"),
-    ("q, normed and rotated", "R Q N H"),
-    ("k, projected", "R K M H"),
-    ("k, normed and rotated", "R K M H"),
-    ("v", "R K M H"),
-    ("attention's output", "R Q N H"),
-    ("x, attended", "R Q D"),
-    ("x, attended and normed", "R Q D"),
-    ("gate", "R Q F"),
-    ("up", "R Q F"),
-    ("silu(gate) * up", "R Q F"),
-)
 
 
 def forecast(
@@ -68,16 +50,20 @@ def forecast(
     shared = drafters if shards(config, dims, drafters, memory_bytes) else 1
     target = _target_weights(dims, shape, target_parameters)
     accumulates = config.optim.micro_batches > drafters
-    drafter = _resident(dims, shared, replicas=drafters // shared, accumulates=accumulates)
+    keeps = drafters > 1 or accumulates
+    drafter = _resident(dims, shared, replicas=drafters // shared, accumulates=accumulates, keeps=keeps)
     held, sent = OBSERVATIONS[config.parallel.placement]
     if config.parallel.placement == "colocated":
         resident = [*drafter, target, *_observations(config, dims, 1)]
-        moments = {"target's forward": _target_forward(dims, shape), **_moments(config, dims, shared)}
+        moments = {
+            "target's forward": _target_forward(dims, shape),
+            **_moments(config, dims, shared, keeps=keeps),
+        }
         ranks = [_most("colocated", resident, moments)]
     else:
-        vocabulary = _item(dims, "target's embedding and head", "V D", dims.c, 2)
+        vocabulary = tensors(dims, "target's embedding and head", "V D", dims.c, 2)
         resident = [*drafter, vocabulary, *_observations(config, dims, held)]
-        ranks = [_most("drafter", resident, _moments(config, dims, shared))]
+        ranks = [_most("drafter", resident, _moments(config, dims, shared, keeps=keeps))]
         resident = [target, *_observations(config, dims, sent), _context(dims)]
         ranks.append(_most("target", resident, {"target's forward": _target_forward(dims, shape)}))
     elsewhere = _elsewhere(config, dims)
@@ -105,30 +91,22 @@ def _most(role: str, resident: Iterable[Item], moments: dict[str, list[Item]]) -
     return Rank(role, name, (*resident, *items))
 
 
-def _item(dims: Dims, name: str, letters: str, size: int, count: int = 1) -> Item:
-    """`count` tensors whose dimensions are letters of Dims, `size` bytes a number."""
-    values = [getattr(dims, letter) for letter in letters.split()]
-    numbers = " x ".join(f"{value:,}" for value in values)
-    times = f"{count} x " if count > 1 else ""
-    formula = f"{times}{'*'.join(letters.split())} = {times}{numbers}, {size} bytes each"
-    return Item(name, count * size * math.prod(values), formula)
-
-
 def _context(dims: Dims) -> Item:
     return Item("GPU context and workspaces", CONTEXT_BYTES if dims.on_gpu else 0, "allowance")
 
 
-def _resident(dims: Dims, shared: int, *, replicas: int, accumulates: bool) -> list[Item]:
-    """What a drafter holds from step to step. DDP's gradients are views of its buckets."""
+def _resident(dims: Dims, shared: int, *, replicas: int, accumulates: bool, keeps: bool) -> list[Item]:
+    """What a drafter holds from step to step. DDP's gradients are views of its buckets, which it keeps."""
     parameters = draft_parameters(dims)
     whole, part = f"{parameters:,} parameters", -(-parameters // shared)
     of = f"{whole} over {shared} drafters" if shared > 1 else whole
     items = [
         Item("parameters", FLOAT32 * part, f"{of}, 4 bytes each"),
-        Item("gradients", FLOAT32 * part, f"{of}, 4 bytes each"),
         Item("AdamW's moments", 2 * FLOAT32 * part, f"2 x {of}, 4 bytes each"),
         _context(dims),
     ]
+    if keeps:
+        items.append(Item("gradients", FLOAT32 * part, f"{of}, 4 bytes each"))
     if shared > 1:
         # The layer at work, the one fetched ahead, and a gradient as it came and as it is reduced.
         layer = layer_matrices(dims)
@@ -145,55 +123,51 @@ def _resident(dims: Dims, shared: int, *, replicas: int, accumulates: bool) -> l
 
 
 def _observations(config: Config, dims: Dims, count: int) -> list[Item]:
-    items = [_item(dims, "taps", "R T E", dims.c, count)]
+    items = [tensors(dims, "taps", "R T E", dims.c, count)]
     if config.loss.labels == "target":
-        items.append(_item(dims, "target's last hidden states", "R T D", dims.c, count))
+        items.append(tensors(dims, "target's last hidden states", "R T D", dims.c, count))
     return items
 
 
-def _moments(config: Config, dims: Dims, shared: int) -> dict[str, list[Item]]:
-    """The drafter's two candidates for the most."""
-    saved = _saved(config, dims, shared)
-    logits = 3 if config.loss.labels == "target" else 2
-    chunk = _item(dims, "loss chunk, logits and their softmax", "C V", FLOAT32, logits)
-    gradient = _item(dims, "gradient of the hidden states", "R Q D", dims.c)
+def _moments(config: Config, dims: Dims, shared: int, *, keeps: bool) -> dict[str, list[Item]]:
+    """The drafter's candidates for the most.
+
+    Where it keeps no gradients, they come layer by layer, as what a layer saved goes.
+    """
+    before, layers, after = saved_before(config, dims, shared), saved_in_layers(dims), saved_after(dims)
+    saved = [*before, *layers, *after]
+    # A GPU's kernels write the gradient of the text's own labels over the logits.
+    logits = 3 if config.loss.labels == "target" else 1 if dims.on_gpu else 2
+    chunk = tensors(dims, "loss chunk, logits and their softmax", "C V", FLOAT32, logits)
+    gradient = tensors(dims, "gradient of the hidden states", "R Q D", dims.c)
     inputs = 4 if config.loss.labels == "target" else 3
-    copies = _item(dims, "loss chunk, its hidden states and their gradient", "C D", dims.c, inputs)
+    copies = tensors(dims, "loss chunk, its hidden states and their gradient", "C D", dims.c, inputs)
     attention = [
-        _item(dims, "gradients of q", "R Q N H", dims.c, 2),
-        _item(dims, "gradients of k and v", "R K M H", dims.c, 4),
+        tensors(dims, "gradients of q", "R Q N H", dims.c, 2),
+        tensors(dims, "gradients of k and v", "R K M H", dims.c, 4),
     ]
-    mlp = [_item(dims, "gradients of gate, up and their product", "R Q F", dims.c, 3)]
+    if config.compute.attention == "flash":
+        attention += [
+            tensors(dims, "gradient of q, summed", "R Q N H", FLOAT32),
+            tensors(dims, "gradients of k and v, summed", "R K M H", FLOAT32, 2),
+        ]
+    mlp = [tensors(dims, "gradients of gate, up and their product", "R Q F", dims.c, 3)]
     layer = max(attention, mlp, key=lambda items: sum(item.bytes for item in items))
-    context = _item(dims, "gradient of the context", "R T D", dims.c, 2)
-    residual = _item(dims, "gradient of x", "R Q D", dims.c, 2)
-    return {
+    context = tensors(dims, "gradient of the context", "R T D", dims.c, 2)
+    residual = tensors(dims, "gradient of x", "R Q D", dims.c, 2)
+    moments = {
         "loss": [*saved, gradient, chunk, copies],
-        "backward": [*saved, gradient, context, residual, *layer],
+        "last norm's backward": [*saved, gradient, tensors(dims, "its terms", "R Q D", FLOAT32, 4)],
+        "backward": [*before, *layers, context, residual, *layer],
     }
-
-
-def _saved(config: Config, dims: Dims, shared: int) -> list[Item]:
-    """All that the forward leaves for the backward."""
-    items = [_item(dims, f"{name} (each layer)", letters, dims.c, dims.L) for name, letters in SAVED]
-    items += [
-        _item(dims, "logsumexp (each layer)", "R Q N", FLOAT32, dims.L),
-        _item(dims, "context, before and after its norm", "R T D", dims.c, 2),
-        _item(dims, "x and hidden states, at the end", "R Q D", dims.c, 2),
-        _item(dims, "rotary table", "R K H", dims.c, 2),
-    ]
-    if shared > 1:
-        items.append(_item(dims, "gathered fusion", "E D", dims.c))
-    elif dims.c != FLOAT32:
-        matrices = draft_matrices(dims)
-        items.append(Item("cast weights", dims.c * matrices, f"{matrices:,} numbers, {dims.c} bytes each"))
-    if config.loss.labels == "target":
-        items.append(_item(dims, "teacher's head inputs", "R Q D", dims.c))
-    if not dims.on_gpu:
-        items.append(_item(dims, "dense scores (each layer)", "R N Q K", FLOAT32, dims.L))
-        items.append(_item(dims, "keys and values for each head (each layer)", "R N K H", dims.c, 2 * dims.L))
-        items.append(_item(dims, "dense mask", "R Q K", 1))
-    return items
+    if not keeps:
+        one, whole = layer_matrices(dims), draft_parameters(dims)
+        text = f"{one:,} numbers of a layer, {dims.c} bytes each as they come and 4 kept"
+        moments["backward"].append(Item("gradients", (FLOAT32 + dims.c) * one, text))
+        every = Item("gradients", FLOAT32 * whole, f"{whole:,} parameters, 4 bytes each")
+        first_layer = saved_in_layers(dims, 1)
+        moments["backward's end"] = [*before, *first_layer, context, residual, *layer, every]
+    return moments
 
 
 def _target_weights(dims: Dims, shape: TargetShape, count: int | None) -> Item:
@@ -214,9 +188,9 @@ def _target_forward(dims: Dims, shape: TargetShape) -> list[Item]:
     )
     return [
         inside,
-        _item(dims, "target's layer, x before and after its norm", "X D", dims.c, 2),
-        _item(dims, "target's layer, its norm in float32", "X D", FLOAT32, 2),
-        _item(dims, "target's taps of a document", "X E", dims.c, 2),
+        tensors(dims, "target's layer, x before and after its norm", "X D", dims.c, 2),
+        tensors(dims, "target's layer, its norm in float32", "X D", FLOAT32, 2),
+        tensors(dims, "target's taps of a document", "X E", dims.c, 2),
     ]
 
 
