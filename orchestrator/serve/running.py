@@ -14,6 +14,7 @@ import uvicorn
 
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.fleet.health import TURN_LIMIT_S
+from orchestrator.serve.connections import BACKLOG, Connection
 from orchestrator.watch.events import Level, WatchEvent
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class Running:
     async def _serve(self, listener: socket.socket) -> Exit:
         config = uvicorn.Config(
             self.app,
-            http="h11",
+            http=Connection,
+            backlog=BACKLOG,
             ws="none",
             loop="asyncio",
             lifespan="on",
