@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 LOOK_FOR_RUNS_S = 1.0
 STOP_S = 10.0
+AGAIN_S = 5.0  # a record that is locked or a disk that is full: soon again
+LAST_ACT_S = 600.0
 OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 
 
@@ -65,7 +67,10 @@ class _Rows:
 
 
 class FleetWatch:
-    """Watches all runs of a record that `ways` wants, until stopped."""
+    """Watches all runs of a record that `ways` wants, until stopped.
+
+    `begins_anew`: what ends it, such as a locked record, is told in `fault`, and it begins again by itself.
+    """
 
     def __init__(
         self,
@@ -77,9 +82,10 @@ class FleetWatch:
         acting: bool,
         sink: Sink | None = None,
         mirror: Keeper | None = None,
+        begins_anew: bool = False,
     ) -> None:
         self.board = board
-        self.fault: Exception | None = None  # what ended the watch, if not `stop`
+        self.fault: Exception | None = None  # what ended the watch, if not `stop`; None once it turns again
         self.turned_at: float | None = None  # monotonic, of the last turn
         self.outcome: Exit | None = None  # the gravest exit code while all its runs have ended, as a watch's
         self._record = record
@@ -87,6 +93,8 @@ class FleetWatch:
         self._ways = ways
         self._acting = acting
         self._sink: Sink = sink or board
+        self._mirror = mirror
+        self._begins_anew = begins_anew
         self._watcher = Watcher([], record, self._sink, clock, acting=acting, mirror=mirror)
         self._known: dict[int, _Known] = {}
         self._rows = _Rows()
@@ -152,6 +160,24 @@ class FleetWatch:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        self._watch()
+        while self._begins_anew and not self._ending.wait(AGAIN_S):
+            with contained(self._failed):
+                self._begin_anew()
+                self._watch()
+
+    def _begin_anew(self) -> None:
+        """Watch as a new process would; while the record cannot be read the old cards stand, and grow old."""
+        self._record.runs()
+        self._watcher.acts.join(LAST_ACT_S)  # what it did last must not meet what this one does
+        self._mirror = self._mirror.again() if self._mirror is not None else None
+        self._watcher = Watcher(
+            [], self._record, self._sink, self._clock, acting=self._acting, mirror=self._mirror
+        )
+        self._known = {}
+        self._take_in_rows()
+
+    def _watch(self) -> None:
         with contained(self._failed), self._watcher.started():
             while not self._ending.is_set():
                 self._watcher.turn()
@@ -160,7 +186,7 @@ class FleetWatch:
                     call()
                 self._answer()
                 self._sink.refresh()
-                self.turned_at = self._clock.monotonic()
+                self.turned_at, self.fault = self._clock.monotonic(), None
                 self.outcome = self._outcome()
         self.board.publish()
 

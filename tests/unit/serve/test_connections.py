@@ -44,7 +44,9 @@ async def answer(scope, receive, send):
 @asynccontextmanager
 async def served(protocol):
     listener, place = listen(Place("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(answer, http=protocol, lifespan="off", log_config=None))
+    server = uvicorn.Server(
+        uvicorn.Config(answer, http=protocol, lifespan="off", log_config=None, timeout_keep_alive=1)
+    )
     server.capture_signals = nullcontext
     task = asyncio.ensure_future(server.serve([listener]))
     there = There(place.host, place.port)
