@@ -89,24 +89,26 @@ class Running:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, number)
-        reloads: set[asyncio.Task[None]] = set()
-
-        def reload() -> None:
-            task = asyncio.ensure_future(self._reload())
-            reloads.add(task)
-            task.add_done_callback(reloads.discard)
-
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        alive = asyncio.ensure_future(self._tell_alive())
+        asked = asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, asked.set)
+        tasks = [asyncio.ensure_future(self.reload_as(asked)), asyncio.ensure_future(self._tell_alive())]
         try:
             await server.serve(sockets=[listener])
         finally:
-            alive.cancel()
+            for task in tasks:
+                task.cancel()
         return Exit.INTERRUPTED if signal.SIGINT in endings else Exit.OK
 
     def _is_ready(self) -> None:
         self.notifier.ready(self._status())
         self.ready()
+
+    async def reload_as(self, asked: asyncio.Event) -> None:
+        """Reload whenever that is asked, one after the other: many asks meanwhile are one."""
+        while True:
+            await asked.wait()
+            asked.clear()
+            await self._reload()
 
     async def _reload(self) -> None:
         """Read playbooks and settings of messages anew; what is wrong is told, and the old go on."""
