@@ -17,6 +17,7 @@ from orchestrator.errors import Exit, OrchestratorError, PlaybookError
 from orchestrator.fleet.card import card_of, card_of_past, card_of_row
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
+from orchestrator.watch.events import Level, WatchEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,11 +45,12 @@ OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 
 @dataclass
 class _Known:
-    """A run that is watched. `remark`: why it is only looked at."""
+    """A run that is watched. `remark`: what is wrong with its playbook; `is_stopgap`: it has another."""
 
     watch: RunWatch
     playbook: Playbook
     remark: str = ""
+    is_stopgap: bool = False
 
 
 @dataclass
@@ -248,13 +250,16 @@ class FleetWatch:
             remark = f"only looked at: {error.message}"
         site = self._ways.site(row)
         watched = Watched(row, site, playbook, host=site, acting=not remark)
-        self._known[row.id] = _Known(self._watcher.add(watched), playbook, remark)
+        self._known[row.id] = _Known(self._watcher.add(watched), playbook, remark, is_stopgap=bool(remark))
 
     def _remove(self, run_id: int) -> None:
         self._watcher.remove(self._known.pop(run_id).watch)
 
     def _reload(self) -> None:
-        """Watch those anew whose playbook says something else now, as a new watch would."""
+        """Watch those anew whose playbook says something else now, as a new watch would.
+
+        Where it cannot be used any more the one before goes on: a slip of a pen must not leave a run alone.
+        """
         waiting = False
         for run_id, known in tuple(self._known.items()):
             row = self._rows.rows.get(run_id)
@@ -262,14 +267,28 @@ class FleetWatch:
                 waiting = waiting or known.watch.busy
                 continue
             try:
-                is_same = not known.remark and self._ways.playbook(row) == known.playbook
-            except PlaybookError:
+                is_same = self._ways.playbook(row) == known.playbook and not known.is_stopgap
+            except PlaybookError as error:
+                if not known.is_stopgap:
+                    known.remark = f"its playbook as it was before is used: {error.message}"
+                    self._tell(row, known.remark)
+                    continue
                 is_same = False
-            if not is_same:
+            if is_same:
+                known.remark = ""
+            else:
                 self._remove(run_id)
                 self._add(row)
         if not waiting:
             self._reloading.clear()
+
+    def _tell(self, row: RunRow, text: str) -> None:
+        now = self._clock.now()
+        event = WatchEvent(
+            kind="reload", at=now, run=row.name, target=row.target_key, attempt=None, text=text,
+            level=Level.WARNING,
+        )  # fmt: skip
+        self.board.emit(event)
 
     # -- what is drawn
 
