@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 STATUS_EVERY_S = 10.0
 DRAIN_S = 5.0
+ASKED_S = 40.0  # with the rest within the unit's TimeoutStopSec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +60,17 @@ class Running:
         finally:
             self.notifier.stopping()
             fleet.stop()
+            self._finish_asked()
             self.relay.close()
             self.parts.logs.close()
+
+    def _finish_asked(self) -> None:
+        asking = self.parts.asking
+        if names := asking.under_way:
+            logger.warning("ends once what was asked is done: %s", ", ".join(names))
+        if names := asking.join(ASKED_S):
+            logger.error("ended while something asked was under way: %s", ", ".join(names))
+        asking.tell(self.relay)
 
     async def _serve(self, listener: socket.socket) -> Exit:
         config = uvicorn.Config(
