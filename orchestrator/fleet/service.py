@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.contained import contained
-from orchestrator.errors import Exit, OrchestratorError, PlaybookError
+from orchestrator.errors import ConfigError, Exit, OrchestratorError, PlaybookError
 from orchestrator.fleet.card import card_of, card_of_past, card_of_row
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
@@ -241,6 +241,13 @@ class FleetWatch:
                 self.board.forget(known.watch.row.target_key, known.watch.row.name)
 
     def _add(self, row: RunRow) -> None:
+        try:
+            site = self._ways.site(row)
+        except ConfigError as error:  # of one run; the others are watched on
+            self._rows.past[row.id] = replace(
+                card_of_row(row), blind=f"it cannot be watched: {error.message}"
+            )
+            return
         self._rows.past.pop(row.id, None)
         remark = ""
         try:
@@ -248,7 +255,6 @@ class FleetWatch:
         except PlaybookError as error:
             playbook = self._ways.shipped()
             remark = f"only looked at: {error.message}"
-        site = self._ways.site(row)
         watched = Watched(row, site, playbook, host=site, acting=not remark)
         self._known[row.id] = _Known(self._watcher.add(watched), playbook, remark, is_stopgap=bool(remark))
 
