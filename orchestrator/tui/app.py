@@ -96,7 +96,7 @@ class WatchApp(App[Ending]):
     def on_resize(self, _event: events.Resize) -> None:
         """Arrange anew."""
         if self._is_laid_out:
-            self._arrange()
+            self.call_later(self._arrange)  # this comes before `size` is the new one
 
     def _arrange(self) -> None:
         self.body.fit(self.size)

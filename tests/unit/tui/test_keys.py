@@ -487,3 +487,13 @@ def test_attach_runs_the_command_and_comes_back(three, tmp_path, monkeypatch):
     played = three.play(keys="a")
     assert (tmp_path / "was").read_text() == "in\n"
     assert "zoe at pve/200" in played.text
+
+
+def test_the_view_is_arranged_for_the_size_that_it_has_now_not_the_one_before(three):
+    async def act(app, pilot):
+        for width, height in ((140, 45), (80, 24), (140, 45), (80, 24)):
+            await pilot.resize_terminal(width, height)
+            await settle(app, pilot)
+            assert (app.body.has_class("narrow"), app.body.is_single) == (width == 80, width == 80)
+
+    three.play(act=act)
