@@ -53,19 +53,19 @@ def ended(tmp_path_factory):
     return run
 
 
+@pytest.mark.slow
 def test_five_targets_and_three_drafters_make_the_steps_of_one_process(eight, alone):
     assert close(eight.losses, alone.losses)
     assert eight.lengths.keys() == alone.lengths.keys() == {4, 8}
     assert len(eight.weights) == len(alone.weights)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape",
     [
         job(1, 2, "parallel.shard=replicate"),
-        job(1, 2, "parallel.shard=full"),
-        job(0, 2, "parallel.shard=full"),
+        pytest.param(job(1, 2, "parallel.shard=full"), marks=pytest.mark.slow),
+        pytest.param(job(0, 2, "parallel.shard=full"), marks=pytest.mark.slow),
     ],
     ids=["replicas", "sharded", "sharded beside the target"],
 )
@@ -77,6 +77,7 @@ def test_two_drafters_make_the_steps_of_one_process(tmp_path, alone, shape):
     assert read(tmp_path / "attempts/1/heartbeat.json")["recompiles"] == 0
 
 
+@pytest.mark.slow
 def test_three_drafters_resume_bit_for_bit_and_whoever_runs_the_target(tmp_path, ended, eight):
     run = Path(shutil.copytree(ended, tmp_path / "run"))
     assert finished(run, job(0, 3)) == eight

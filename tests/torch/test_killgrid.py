@@ -8,9 +8,9 @@ from tests.torch.killgrid import chain, draw_ranks, judge
 pytestmark = pytest.mark.torch
 SEED = 3
 SHAPE = Shape(targets=2, drafters=1)
-RISKY = {"compile": 2, "train": 1, "checkpoint": 0, "export": 0}
-"""Where most is to lose, and what each rank does there: all wait for a compile, a target feeds the drafter,
-the drafter writes what a resume and a reader need."""
+RISKY = {"train": 1, "checkpoint": 0}
+"""Where most is to lose, and what each rank does there: a target feeds the drafter, the drafter writes what a
+resume needs."""
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_a_run_killed_once_in_each_phase_is_bit_for_bit_the_undisturbed_one(tmp_
     kills = chain(tmp_path / "chain", SHAPE, ranks, SEED)
     assert judge(tmp_path / "chain", kills, expected) == []
     assert {kill.phase for kill in kills if kill.hit} == ranks.keys()
-    assert {kill.rank for kill in kills} == {0, 1, 2}
+    assert {kill.rank for kill in kills} == set(ranks.values())
     assert sorted(expected.losses) == list(range(1, STEPS + 1))
