@@ -94,9 +94,9 @@ class WatchApp(App[Ending]):
         self.tick()
 
     def on_resize(self, _event: events.Resize) -> None:
-        """Arrange anew."""
+        """Arrange anew; afterwards, since the app takes over the event's size only after this."""
         if self._is_laid_out:
-            self._arrange()
+            self.call_later(self._arrange)
 
     def _arrange(self) -> None:
         self.body.fit(self.size)
