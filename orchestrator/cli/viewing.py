@@ -123,7 +123,7 @@ def view(
             watch=watch,
             asking=asking,
             explain=lambda row: explained(record, row),
-            tail=last_lines,
+            tail=lambda row: last_lines(record, row),
             attach=lambda row: session_argv(record, row),
             verb=verb,
             acts=acting,
