@@ -67,7 +67,8 @@ def prospect_lines(body: Mapping[str, Any]) -> list[str]:
         lines.append(f"ceiling: {ceiling['attempts']} of {ceiling['allowed']} attempts in 24 hours")
         within = format_duration(loop["within_s"])
         lines.append(
-            f"crash loop: {loop['deaths']} deaths within {within}; over {loop['allowed']} call a person"
+            f"crash loop: {loop['deaths']} deaths within {within} since a checkpoint last advanced;"
+            f" over {loop['allowed']} call a person"
         )
     lines += [
         f"ladder: rung {rung['rung']} {rung['state']}: {rung['why']}" for rung in body.get("ladder", ())

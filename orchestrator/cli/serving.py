@@ -193,13 +193,19 @@ def _tell_ready(base: str, secret: Token, fd: int | None, *, is_near: bool, as_j
         return
     say = SETTINGS.out.print
     say(f"dflashctl: serving at {base}/")
-    if login is not None:
+    if login is not None and not _is_journal():
         say(f"log in once, to act from a browser: {login}")
         say(f"the token is kept in {secret.path} and not shown again")
     else:
         say(f"log in, to act from a browser: {base}/login; the token is in {secret.path}")
     if not is_near:
         say("others reach it in plain HTTP: a proxy in front of it can add TLS")
+
+
+def _is_journal() -> bool:
+    """Whether what is said goes to the journal of systemd, which keeps it for others to read."""
+    out = os.fstat(1)
+    return os.environ.get("JOURNAL_STREAM") == f"{out.st_dev}:{out.st_ino}"
 
 
 def _root(path: str) -> str:

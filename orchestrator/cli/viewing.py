@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrator.watch.events import Sink, WatchEvent
 
 LAST_TOLD = 20
+ASKED_S = 60.0
 _PLAIN_TERMINALS = ("", "dumb", "unknown")
 _FEW_COLOURS = ("vt52", "vt100", "vt102", "vt220", "vt320")
 
@@ -133,6 +134,11 @@ def view(
             colours=_has_colours(),
         )
         code = _show(desk, watch)
+        if names := asking.under_way:
+            SETTINGS.err.print(
+                f"finishing what was asked: {', '.join(names)}; Ctrl-C leaves it", markup=False
+            )
+            asking.join(ASKED_S)
         if desk.ends:
             after.print_last()
     if watch.fault is not None and code is None:

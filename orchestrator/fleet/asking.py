@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
@@ -51,7 +52,9 @@ class Asking:
         self._record = record
         self._clock = clock
         self._open_site = open_site
-        self._busy: set[int] = set()
+        self._busy: dict[
+            int, tuple[str, threading.Thread]
+        ] = {}  # by the run's id: its name, and who is at it
         self._lock = threading.Lock()
         self._heard: SimpleQueue[_Heard] = SimpleQueue()
 
@@ -87,6 +90,18 @@ class Asking:
         """Whether something asked is under way."""
         return run_id in self._busy
 
+    @property
+    def under_way(self) -> list[str]:
+        """The runs of which something asked is under way."""
+        return sorted(name for name, _ in tuple(self._busy.values()))
+
+    def join(self, limit_s: float) -> list[str]:
+        """Wait for it: a relaunch cut in two leaves its run stopped. Return whose is not over."""
+        deadline = time.monotonic() + limit_s
+        for _, thread in tuple(self._busy.values()):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return self.under_way
+
     def tell(self, sink: Sink) -> None:
         """Tell what came of what was asked; called in the loop's thread."""
         while True:
@@ -107,11 +122,12 @@ class Asking:
                 raise ConfigError(
                     f"{row.name}: something asked before is still under way", hint="wait for its outcome"
                 )
-            self._busy.add(row.id)
-        self._heard.put(_Heard(row, "act", words, Level.INFO))
-        # A daemon: leaving the view does not wait for a far side that does not answer; the intent is on disk.
-        name = f"asked {row.name}"
-        threading.Thread(target=self._work, args=(row, work), name=name, daemon=True).start()
+            # A daemon: whoever leaves waits a while, but not for ever; the intent is on disk.
+            name = f"asked {row.name}"
+            thread = threading.Thread(target=self._work, args=(row, work), name=name, daemon=True)
+            self._busy[row.id] = (row.name, thread)
+            self._heard.put(_Heard(row, "act", words, Level.INFO))
+            thread.start()
 
     def _work(self, row: RunRow, work: Callable[[Operator], str]) -> None:
         def failed(error: Exception) -> None:
@@ -130,4 +146,5 @@ class Asking:
                     site.close()
                 self._heard.put(_Heard(row, "outcome", text, Level.GOOD))
         finally:
-            self._busy.discard(row.id)
+            with self._lock:
+                self._busy.pop(row.id, None)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.contained import contained
-from orchestrator.errors import Exit, OrchestratorError, PlaybookError
+from orchestrator.errors import ConfigError, Exit, OrchestratorError, PlaybookError
 from orchestrator.fleet.card import card_of, card_of_past, card_of_row
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
+from orchestrator.watch.events import Level, WatchEvent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,16 +38,19 @@ T = TypeVar("T")
 
 LOOK_FOR_RUNS_S = 1.0
 STOP_S = 10.0
+AGAIN_S = 5.0  # a record that is locked or a disk that is full: soon again
+LAST_ACT_S = 600.0
 OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 
 
 @dataclass
 class _Known:
-    """A run that is watched. `remark`: why it is only looked at."""
+    """A run that is watched. `remark`: what is wrong with its playbook; `is_stopgap`: it has another."""
 
     watch: RunWatch
     playbook: Playbook
     remark: str = ""
+    is_stopgap: bool = False
 
 
 @dataclass
@@ -65,7 +69,10 @@ class _Rows:
 
 
 class FleetWatch:
-    """Watches all runs of a record that `ways` wants, until stopped."""
+    """Watches all runs of a record that `ways` wants, until stopped.
+
+    `begins_anew`: what ends it, such as a locked record, is told in `fault`, and it begins again by itself.
+    """
 
     def __init__(
         self,
@@ -77,9 +84,10 @@ class FleetWatch:
         acting: bool,
         sink: Sink | None = None,
         mirror: Keeper | None = None,
+        begins_anew: bool = False,
     ) -> None:
         self.board = board
-        self.fault: Exception | None = None  # what ended the watch, if not `stop`
+        self.fault: Exception | None = None  # what ended the watch, if not `stop`; None once it turns again
         self.turned_at: float | None = None  # monotonic, of the last turn
         self.outcome: Exit | None = None  # the gravest exit code while all its runs have ended, as a watch's
         self._record = record
@@ -87,6 +95,8 @@ class FleetWatch:
         self._ways = ways
         self._acting = acting
         self._sink: Sink = sink or board
+        self._mirror = mirror
+        self._begins_anew = begins_anew
         self._watcher = Watcher([], record, self._sink, clock, acting=acting, mirror=mirror)
         self._known: dict[int, _Known] = {}
         self._rows = _Rows()
@@ -152,6 +162,24 @@ class FleetWatch:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        self._watch()
+        while self._begins_anew and not self._ending.wait(AGAIN_S):
+            with contained(self._failed):
+                self._begin_anew()
+                self._watch()
+
+    def _begin_anew(self) -> None:
+        """Watch as a new process would; while the record cannot be read the old cards stand, and grow old."""
+        self._record.runs()
+        self._watcher.acts.join(LAST_ACT_S)  # what it did last must not meet what this one does
+        self._mirror = self._mirror.again() if self._mirror is not None else None
+        self._watcher = Watcher(
+            [], self._record, self._sink, self._clock, acting=self._acting, mirror=self._mirror
+        )
+        self._known = {}
+        self._take_in_rows()
+
+    def _watch(self) -> None:
         with contained(self._failed), self._watcher.started():
             while not self._ending.is_set():
                 self._watcher.turn()
@@ -160,7 +188,7 @@ class FleetWatch:
                     call()
                 self._answer()
                 self._sink.refresh()
-                self.turned_at = self._clock.monotonic()
+                self.turned_at, self.fault = self._clock.monotonic(), None
                 self.outcome = self._outcome()
         self.board.publish()
 
@@ -213,6 +241,13 @@ class FleetWatch:
                 self.board.forget(known.watch.row.target_key, known.watch.row.name)
 
     def _add(self, row: RunRow) -> None:
+        try:
+            site = self._ways.site(row)
+        except ConfigError as error:  # of one run; the others are watched on
+            self._rows.past[row.id] = replace(
+                card_of_row(row), blind=f"it cannot be watched: {error.message}"
+            )
+            return
         self._rows.past.pop(row.id, None)
         remark = ""
         try:
@@ -220,15 +255,17 @@ class FleetWatch:
         except PlaybookError as error:
             playbook = self._ways.shipped()
             remark = f"only looked at: {error.message}"
-        site = self._ways.site(row)
         watched = Watched(row, site, playbook, host=site, acting=not remark)
-        self._known[row.id] = _Known(self._watcher.add(watched), playbook, remark)
+        self._known[row.id] = _Known(self._watcher.add(watched), playbook, remark, is_stopgap=bool(remark))
 
     def _remove(self, run_id: int) -> None:
         self._watcher.remove(self._known.pop(run_id).watch)
 
     def _reload(self) -> None:
-        """Watch those anew whose playbook says something else now, as a new watch would."""
+        """Watch those anew whose playbook says something else now, as a new watch would.
+
+        Where it cannot be used any more the one before goes on: a slip of a pen must not leave a run alone.
+        """
         waiting = False
         for run_id, known in tuple(self._known.items()):
             row = self._rows.rows.get(run_id)
@@ -236,14 +273,28 @@ class FleetWatch:
                 waiting = waiting or known.watch.busy
                 continue
             try:
-                is_same = not known.remark and self._ways.playbook(row) == known.playbook
-            except PlaybookError:
+                is_same = self._ways.playbook(row) == known.playbook and not known.is_stopgap
+            except PlaybookError as error:
+                if not known.is_stopgap:
+                    known.remark = f"its playbook as it was before is used: {error.message}"
+                    self._tell(row, known.remark)
+                    continue
                 is_same = False
-            if not is_same:
+            if is_same:
+                known.remark = ""
+            else:
                 self._remove(run_id)
                 self._add(row)
         if not waiting:
             self._reloading.clear()
+
+    def _tell(self, row: RunRow, text: str) -> None:
+        now = self._clock.now()
+        event = WatchEvent(
+            kind="reload", at=now, run=row.name, target=row.target_key, attempt=None, text=text,
+            level=Level.WARNING,
+        )  # fmt: skip
+        self.board.emit(event)
 
     # -- what is drawn
 

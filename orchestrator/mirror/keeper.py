@@ -64,6 +64,10 @@ class Keeper:
         self._written = 0  # bytes since the last sweep
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
+    def again(self) -> Keeper:
+        """Return one like this, for a watch that begins anew."""
+        return Keeper(self.root, self._clock, self._limits)
+
     # -- the watch's side
 
     def start(self) -> None:

@@ -44,7 +44,7 @@ def make(
 ) -> Running:
     """Return the service, not yet begun; `ready` is called when it serves."""
     relay = Relay(board, open_messages)
-    fleet = FleetWatch(record, board, clock, ways, acting=acting, sink=relay, mirror=mirror)
+    fleet = FleetWatch(record, board, clock, ways, acting=acting, sink=relay, mirror=mirror, begins_anew=True)
     asking = Asking(record, clock, open_site)
     fleet.each_turn.append(lambda: asking.tell(relay))
     parts = Parts(

@@ -14,6 +14,7 @@ import uvicorn
 
 from orchestrator.errors import Exit, OrchestratorError
 from orchestrator.fleet.health import TURN_LIMIT_S
+from orchestrator.serve.connections import BACKLOG, Connection
 from orchestrator.watch.events import Level, WatchEvent
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 STATUS_EVERY_S = 10.0
 DRAIN_S = 5.0
+ASKED_S = 40.0  # with the rest within the unit's TimeoutStopSec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +60,23 @@ class Running:
         finally:
             self.notifier.stopping()
             fleet.stop()
+            self._finish_asked()
             self.relay.close()
             self.parts.logs.close()
+
+    def _finish_asked(self) -> None:
+        asking = self.parts.asking
+        if names := asking.under_way:
+            logger.warning("ends once what was asked is done: %s", ", ".join(names))
+        if names := asking.join(ASKED_S):
+            logger.error("ended while something asked was under way: %s", ", ".join(names))
+        asking.tell(self.relay)
 
     async def _serve(self, listener: socket.socket) -> Exit:
         config = uvicorn.Config(
             self.app,
-            http="h11",
+            http=Connection,
+            backlog=BACKLOG,
             ws="none",
             loop="asyncio",
             lifespan="on",
@@ -87,24 +99,26 @@ class Running:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, end, number)
-        reloads: set[asyncio.Task[None]] = set()
-
-        def reload() -> None:
-            task = asyncio.ensure_future(self._reload())
-            reloads.add(task)
-            task.add_done_callback(reloads.discard)
-
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        alive = asyncio.ensure_future(self._tell_alive())
+        asked = asyncio.Event()
+        loop.add_signal_handler(signal.SIGHUP, asked.set)
+        tasks = [asyncio.ensure_future(self.reload_as(asked)), asyncio.ensure_future(self._tell_alive())]
         try:
             await server.serve(sockets=[listener])
         finally:
-            alive.cancel()
+            for task in tasks:
+                task.cancel()
         return Exit.INTERRUPTED if signal.SIGINT in endings else Exit.OK
 
     def _is_ready(self) -> None:
         self.notifier.ready(self._status())
         self.ready()
+
+    async def reload_as(self, asked: asyncio.Event) -> None:
+        """Reload whenever that is asked, one after the other: many asks meanwhile are one."""
+        while True:
+            await asked.wait()
+            asked.clear()
+            await self._reload()
 
     async def _reload(self) -> None:
         """Read playbooks and settings of messages anew; what is wrong is told, and the old go on."""

@@ -63,16 +63,19 @@ def default_path() -> Path:
     return Path(home).expanduser() / "dflashctl" / NAME
 
 
-def load(path: Path | None = None) -> Token:
-    """Return the token of the file; one is made if there is no file.
+def load(path: Path | None = None, *, may_make: bool = True) -> Token:
+    """Return the token of the file; one is made if there is no file, and `may_make`.
 
     Raises:
         ConfigError: The file can neither be read nor made, others may read it, or it holds no token.
     """
     place = path or default_path()
     try:
-        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe is not waited for
     except FileNotFoundError:
+        if not may_make:
+            why = "cannot be made: something is in its place that leads nowhere"
+            raise ConfigError(f"{place}: {why}", hint="name another one: --token-file") from None
         return _made(place)
     except OSError as cause:
         raise _unreadable(place, cause) from cause
@@ -105,7 +108,7 @@ def _made(place: Path) -> Token:
         place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:  # another one was quicker
-        return load(place)
+        return load(place, may_make=False)
     except OSError as cause:
         why = cause.strerror
         raise ConfigError(f"{place}: cannot be made: {why}", hint="name another one: --token-file") from cause

@@ -94,9 +94,9 @@ class WatchApp(App[Ending]):
         self.tick()
 
     def on_resize(self, _event: events.Resize) -> None:
-        """Arrange anew; afterwards, since the app takes over the event's size only after this."""
+        """Arrange anew."""
         if self._is_laid_out:
-            self.call_later(self._arrange)
+            self.call_later(self._arrange)  # this comes before `size` is the new one
 
     def _arrange(self) -> None:
         self.body.fit(self.size)

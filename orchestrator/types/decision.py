@@ -50,7 +50,7 @@ class Remedy:
             return f"back to the checkpoint before step {self.step}"
         if self.kind is RemedyKind.SKIP_BATCH:
             return f"step {self.step} is left out"
-        return "the compile cache is restored"
+        return "compile artifacts that are lost or damaged are put back"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,4 +40,4 @@ def restore_cache(client: GuestClient, store: Store, target_key: str, run: str) 
     parts = [f"{len(whole)} whole"] if whole else []
     parts += [f"restored {each.fingerprint[:SHORT]}" for each in lost]
     parts += [f"{each.fingerprint[:SHORT]} is damaged and no copy is kept here" for each in left]
-    return f"compile cache: {', '.join(parts) or 'no artifact there, and none kept here'}"
+    return f"compile cache: {', '.join(parts) or 'nothing to put back, no artifact is there or kept here'}"

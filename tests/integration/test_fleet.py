@@ -178,3 +178,37 @@ def test_a_playbook_that_is_wrong_leaves_a_run_looked_at_and_is_used_when_it_was
             assert finished.is_acting
         finally:
             seen.watch.stop()
+
+
+def test_a_playbook_that_goes_wrong_under_a_watch_leaves_it_acting_by_the_one_before(local):
+    words = (
+        "--steps",
+        "120",
+        "--step-s",
+        "0.05",
+        "--checkpoint-every",
+        "5",
+        "--crash-at",
+        "100",
+        "--fx-text",
+    )
+    local.begin_standin("risky", *words, "--crash-attempts", "1")
+    good = local.playbook.read_text()
+    with local.record() as record:
+        seen = Viewed(record)
+        seen.watch.start()
+        try:
+            seen.wait("risky", trains)
+            local.playbook.write_text("rules: [this is no playbook")
+            seen.watch.reload()
+            warned = seen.wait("risky", lambda card: "as it was before" in card.remark)
+            assert warned.is_acting
+            assert str(local.playbook) in warned.remark
+            assert [line for line in seen.told("risky") if line.startswith("reload: its playbook")]
+            finished = seen.wait("risky", lambda card: card.state is RunState.FINISHED)
+            assert finished.attempt == 2
+            local.playbook.write_text(good)
+            seen.watch.reload()
+            assert seen.wait("risky", lambda card: not card.remark).is_acting
+        finally:
+            seen.watch.stop()

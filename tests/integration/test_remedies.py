@@ -58,7 +58,10 @@ def test_a_damaged_or_lost_compile_cache_is_restored_before_a_trace_race_is_trie
         binary.with_suffix(".json").unlink()
     watch = cli.watch("r1")
     assert watch.end(90) == 0, watch.story()
-    assert "the compile cache is restored" in watch.wait_for(is_kind("decision"))["text"]
+    assert (
+        "compile artifacts that are lost or damaged are put back"
+        in watch.wait_for(is_kind("decision"))["text"]
+    )
     outcome = watch.wait_for(is_kind("outcome"))["text"]
     assert f"restored {name[:12]}" in outcome, watch.story()
     assert binary.read_bytes() == data

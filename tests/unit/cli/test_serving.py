@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from orchestrator.cli import serving
 from orchestrator.cli.app import run
+from orchestrator.serve.token import Token
 
 
 @pytest.fixture(autouse=True)
@@ -76,3 +78,15 @@ def test_a_secret_of_the_environment_is_not_in_the_unit_and_that_is_said(capsys,
 def test_the_dashboard_for_grafana_is_json(capsys):
     assert run(["serve", "--grafana"]) == 0
     assert json.loads(capsys.readouterr().out)["uid"] == "dflashctl"
+
+
+def test_a_new_token_is_shown_to_a_person_and_not_to_the_journal(capfd, monkeypatch):
+    secret = Token("a-token-of-a-test-1234567890", Path("serve.token"), is_new=True)
+    serving._tell_ready("http://here", secret, None, is_near=True, as_json=False)
+    assert secret.secret in capfd.readouterr().out
+    out = os.fstat(1)
+    monkeypatch.setenv("JOURNAL_STREAM", f"{out.st_dev}:{out.st_ino}")
+    serving._tell_ready("http://here", secret, None, is_near=True, as_json=False)
+    told = capfd.readouterr().out
+    assert secret.secret not in told
+    assert "the token is in serve.token" in told

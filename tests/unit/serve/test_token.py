@@ -90,3 +90,16 @@ def test_only_the_token_fits():
     assert mine.fits(SECRET)
     for word in ("", SECRET[:-1], SECRET + "x", SECRET.upper(), "ü", "\ud800"):
         assert not mine.fits(word)
+
+
+@pytest.mark.parametrize("name", ["link", "link/token"])
+def test_a_link_that_leads_nowhere_is_told(tmp_path, name):
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
+    with pytest.raises(ConfigError, match="leads nowhere"):
+        token.load(tmp_path / name)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(ConfigError, match="no token"):
+        token.load(tmp_path / "pipe")

@@ -197,7 +197,7 @@ export function drawPlan(box, detail) {
     fact("changes", next.changes.map(({ key, value }) => `${key}=${value}`).join(", "));
   }
   if (plan.ceiling) fact("attempts in 24 h", `${plan.ceiling.attempts} of ${plan.ceiling.allowed}`);
-  if (plan.crash_loop) fact(`deaths in ${duration(plan.crash_loop.within_s)}`, `${Math.max(0, plan.crash_loop.deaths)} of ${plan.crash_loop.allowed}`);
+  if (plan.crash_loop) fact(`deaths in ${duration(plan.crash_loop.within_s)} without progress`, `${Math.max(0, plan.crash_loop.deaths)} of ${plan.crash_loop.allowed}`);
   if (facts.childElementCount) parts.push(facts);
   if (plan.budgets.length) parts.push(table("Relaunches spent since a checkpoint last advanced", ["Cause", "Spent", "Allowed", "Left"], plan.budgets.map(({ cause, spent, allowed }) => [cause, String(spent), String(allowed), String(Math.max(0, allowed - spent))])));
   if (plan.ladder.length) parts.push(table("The rule's ladder", ["Rung", "State", "Why"], plan.ladder.map(({ rung, state, why }) => [String(rung), state, why])));

@@ -1,0 +1,85 @@
+"""What ends a fleet's watch for a moment does not end it for good, where nobody starts it again."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from orchestrator.clock import SystemClock
+from orchestrator.errors import RecordError
+from orchestrator.fleet import Board, FleetWatch, Ways, service
+from orchestrator.mirror import Keeper
+from orchestrator.playbook import load, shipped
+from orchestrator.record import Record
+
+CLOCK = SystemClock()
+
+
+class Failing:
+    """Fails in the watch's thread for as long as it is said."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.turns = 0
+
+    def __call__(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self.turns += 1
+
+
+def wait_until(is_so) -> None:
+    deadline = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "AGAIN_S", 0.05)
+    fleets = []
+
+    def make(*, begins_anew: bool) -> tuple[FleetWatch, Failing]:
+        record = Record.open(tmp_path / "record.sqlite3")
+        ways = Ways(
+            site=lambda _row: None, playbook=lambda _row: load(shipped()), shipped=lambda: load(shipped())
+        )
+        fleet = FleetWatch(
+            record, Board(CLOCK), CLOCK, ways, acting=True, begins_anew=begins_anew,
+            mirror=Keeper(tmp_path / "logs", CLOCK),
+        )  # fmt: skip
+        failing = Failing()
+        fleet.each_turn.append(failing)
+        fleets.append((fleet, record))
+        fleet.start()
+        wait_until(lambda: failing.turns)
+        return fleet, failing
+
+    yield make
+    for fleet, record in fleets:
+        fleet.stop()
+        assert not fleet.is_running
+        record.close()
+
+
+@pytest.mark.parametrize(
+    "error", [RecordError("record: database is locked"), OSError(24, "Too many"), KeyError("x")]
+)
+def test_the_watch_goes_on_once_what_ended_it_is_over(made, error):
+    fleet, failing = made(begins_anew=True)
+    failing.error = error
+    wait_until(lambda: fleet.fault is error)
+    time.sleep(0.2)  # it fails again, and says so all the time
+    assert fleet.fault is error
+    turns, failing.error = failing.turns, None
+    wait_until(lambda: fleet.fault is None and failing.turns > turns + 1)
+    assert fleet.is_running
+
+
+def test_a_view_s_watch_ends_as_a_watch_does(made):
+    fleet, failing = made(begins_anew=False)
+    failing.error = RecordError("record: database is locked")
+    wait_until(lambda: not fleet.is_running)
+    assert fleet.fault is failing.error
