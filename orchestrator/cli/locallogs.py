@@ -64,6 +64,18 @@ def hint(mirror: RunMirror, name: str) -> str | None:
     return f"a copy is kept here, as of {_age(max(times))} ago: `dflashctl logs {name} --local` reads it"
 
 
+def copied_lines(mirror: RunMirror, tail_kb: int) -> list[str]:
+    """Return the end of the newest log that is kept here, below a line that says so; empty if none is."""
+    for number in reversed(mirror.attempts):
+        log = mirror.attempt(number)
+        if log.known_bytes and log.last_at is not None:
+            start = max(0, log.size - tail_kb * 1024)
+            data = b"".join(piece.data for piece in log.read(start, log.size - start))
+            head = f"(from the copy on this machine: attempt {number}, as of {_age(log.last_at)} ago)"
+            return [head, *data.decode("utf-8", "replace").splitlines()]
+    return []
+
+
 def _attempt(kept: Sequence[int], wanted: Wanted, known: Sequence[int], remark: Callable[[str], None]) -> int:
     if not kept:
         raise NotFound("no log of it is kept here", hint="`dflashctl watch` keeps one while it watches")

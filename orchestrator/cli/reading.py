@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, find_run, opened_record, target_of
-from orchestrator.cli.locallogs import Wanted, hint, print_local
+from orchestrator.cli.locallogs import Wanted, copied_lines, hint, print_local
 from orchestrator.cli.loglines import LineFilter, LogPrinter, since_fields, since_remark
 from orchestrator.cli.mirrored import mirror_of
 from orchestrator.cli.reaching import site_of, with_login
@@ -205,7 +205,23 @@ def session_argv(record: Record, row: RunRow) -> tuple[str, ...]:
     return attach_argv(with_login(target_of(row)), session)
 
 
-def last_lines(row: RunRow) -> list[str]:
+def last_lines(record: Record, row: RunRow) -> list[str]:
+    """Return the end of the newest attempt's log; from the copy here if the container cannot be asked.
+
+    Raises:
+        BlindError: It could not be looked at, and there is no copy.
+        GuestRefused: There is none, and no copy either.
+    """
+    try:
+        return _far_lines(row)
+    except (BlindError, GuestRefused) as error:
+        copied = copied_lines(mirror_of(record, row), DEFAULT_TAIL_KB)
+        if not copied:
+            raise
+        return [f"(its log cannot be read now: {error})", *copied]
+
+
+def _far_lines(row: RunRow) -> list[str]:
     """Return the end of the newest attempt's log, from the container.
 
     Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -123,7 +124,7 @@ def view(
             watch=watch,
             asking=asking,
             explain=lambda row: explained(record, row),
-            tail=last_lines,
+            tail=lambda row: last_lines(record, row),
             attach=lambda row: session_argv(record, row),
             verb=verb,
             acts=acting,
@@ -167,7 +168,7 @@ class _Afterwards:
         from orchestrator.view.plain import PlainSink
 
         self._board = board
-        self._lines = PlainSink(sys.stdout, colour=SETTINGS.has_colour, many=many)
+        self._lines = PlainSink(sys.stdout, colour=SETTINGS.has_colour, many=many, width=_columns)
         self._is_over = False
 
     def emit(self, event: WatchEvent) -> None:
@@ -185,6 +186,11 @@ class _Afterwards:
         self._is_over = True
         for each in self._board.told()[-LAST_TOLD:]:
             self._lines.emit(each.event)
+
+
+def _columns() -> int:
+    """Return how wide the terminal is now."""
+    return shutil.get_terminal_size().columns
 
 
 def _has_colours() -> bool:

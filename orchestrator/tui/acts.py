@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.text import Text
 
@@ -14,6 +14,7 @@ from orchestrator.terminal import one_line, plain
 from orchestrator.tui.facts import detail_lines
 from orchestrator.tui.keys import help_text
 from orchestrator.tui.logview import LogView
+from orchestrator.tui.questions import relaunch_text, stop_text
 from orchestrator.tui.screens import Confirm, LogScreen, Reader
 from orchestrator.tui.words import SIGNS, STALE
 
@@ -24,8 +25,11 @@ if TYPE_CHECKING:
     from orchestrator.record import RunRow
     from orchestrator.tui.app import WatchApp
 
-STOP = "It gets SIGTERM and saves a checkpoint, then SIGKILL. No watch relaunches it afterwards."
-RELAUNCH = "What lives of it is stopped first. The next attempt resumes from the last checkpoint, unchanged."
+
+class Ask(Protocol):
+    """How something is asked of a run."""
+
+    def __call__(self, row: RunRow, *, asked_by: str) -> None: ...  # noqa: D102
 
 
 class Acts:
@@ -54,9 +58,9 @@ class Acts:
         elif name == "attach":
             self._attach(row)
         elif name == "stop":
-            self._ask(f"Stop {one_line(card.name)} at {one_line(card.target)}?", STOP, row)
+            self._ask("Stop", card, row, stop_text(card, row), self._app.desk.asking.stop)
         else:
-            self._ask(f"Relaunch {one_line(card.name)} at {one_line(card.target)}?", RELAUNCH, row)
+            self._ask("Relaunch", card, row, relaunch_text(card, row), self._app.desk.asking.relaunch)
 
     def refresh(self, card: RunCard) -> None:
         """Draw the details anew, if they are open."""
@@ -121,9 +125,8 @@ class Acts:
 
         return self._app.errands.begin("tail", work, take, failed)
 
-    def _ask(self, question: str, consequence: str, row: RunRow) -> None:
-        asking, verb = self._app.desk.asking, self._app.desk.verb
-        act = asking.stop if consequence is STOP else asking.relaunch
+    def _ask(self, what: str, card: RunCard, row: RunRow, consequence: str, act: Ask) -> None:
+        question, verb = f"{what} {one_line(card.name)} at {one_line(card.target)}?", self._app.desk.verb
 
         def answered(answer: bool | None) -> None:  # noqa: FBT001 - textual's callback
             if not answer:
@@ -147,7 +150,7 @@ class Acts:
             try:
                 done = subprocess.run(argv, check=False)
                 if done.returncode != 0:
-                    problem = f"{argv[0]} ended with exit code {done.returncode}"
+                    problem = f"{argv[0]} {_ended(done.returncode)}"
             except OSError as error:
                 problem = f"{argv[0]} cannot be run: {error.strerror}"
             finally:
@@ -158,3 +161,15 @@ class Acts:
                 sys.stdin.readline()
         app.refresh(layout=True)
         app.say(problem)
+
+
+def _ended(code: int) -> str:
+    """Return how a program ended, by what `subprocess` tells of it."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    if -code == signal.SIGINT:
+        return "was interrupted"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

@@ -48,12 +48,21 @@ def _told(card: RunCard, now: datetime) -> str:
         )
         return f"; {was}; {one_line(card.blind)}" if card.blind else f"; {was}"
     if card.blind and word == "blind":
-        return f": {one_line(card.blind)}"
+        found = card.failure.value if card.failure is not None and _is_of_record(card) else ""
+        died = f"; on record: {found}" if found and found not in NO_DEATH else ""
+        return f": {one_line(card.blind)}{died}"
     return f": {one_line(card.summary)}" if card.summary else ""
+
+
+def _is_of_record(card: RunCard) -> bool:
+    """Whether the watch has not seen it once, so that all that is shown is the record's."""
+    return card.blind is not None and card.looked_at is None and card.attempt is not None
 
 
 def _progress(card: RunCard, bar_width: int, *, utf8: bool) -> str:
     parts = [f"attempt {card.attempt}" if card.attempt is not None else "no attempt seen"]
+    if _is_of_record(card):
+        parts[0] = f"on record: {parts[0]}"
     if card.phase is not None and not card.has_ended:
         parts.append(one_line(card.phase))
     if card.step is not None:

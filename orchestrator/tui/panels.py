@@ -43,6 +43,8 @@ class CurvesView(Lines):
             self.show([Text("no step on record yet", style="dim")])
         elif width >= MIN_WIDTH and height >= 4:
             self.show(picture(self._curves, width, height, utf8=self._utf8, colours=self._colours))
+        else:
+            self.show([Text("too little room for curves", style="dim")])
 
 
 def picture(curves: Curves, width: int, height: int, *, utf8: bool, colours: bool) -> list[Text]:

@@ -12,7 +12,8 @@ import pytest
 from orchestrator.cli import app
 from orchestrator.cli.context import SETTINGS
 from orchestrator.cli.mirrored import copies_of
-from orchestrator.errors import Exit
+from orchestrator.cli.reading import last_lines
+from orchestrator.errors import BlindError, Exit
 from orchestrator.mirror import RunKey, layout, remove
 from orchestrator.mirror.writing import AttemptWriter
 from orchestrator.places import mirror_path
@@ -174,3 +175,15 @@ def test_prune_takes_the_copies_of_all_but_the_newest_attempts_and_tells_their_s
         assert copies_of(record, row).remove() > 0
         assert copies_of(record, row).remove() == 0
     assert not folder.exists()
+
+
+def test_the_view_shows_the_copy_and_says_so_where_the_container_cannot_be_asked(folder):
+    with Record.open(SETTINGS.record) as record:
+        (row,) = record.runs()
+        with pytest.raises(BlindError):
+            last_lines(record, row)
+        keep(folder, 2, b"first\nsecond\n").end(time.time())
+        lines = last_lines(record, row)
+    assert lines[0].startswith("(its log cannot be read now: ")
+    assert lines[1].startswith("(from the copy on this machine: attempt 2, as of 10 min ago)")
+    assert lines[2:] == ["first", "second"]

@@ -13,6 +13,7 @@ from orchestrator.cli.context import SETTINGS
 from orchestrator.errors import ConfigError, Exit, OrchestratorError, PlaybookError, RecordError
 from orchestrator.fleet import Board, FleetWatch
 from orchestrator.record import Record
+from orchestrator.terminal import plain
 from orchestrator.tui import Ending, WatchApp
 from orchestrator.watch.events import Level, WatchEvent
 from tests.builders import NOW
@@ -150,6 +151,21 @@ def test_what_is_told_after_the_view_is_printed(capsys, monkeypatch):
     after.emit(told("a line", "log"))
     lines = capsys.readouterr().out.splitlines()
     assert [line.rpartition(" ")[2] for line in lines] == ["before", "after"]
+
+
+@pytest.mark.parametrize("has_colour", [False, True])
+def test_the_last_words_are_folded_at_words_and_none_is_lost(capsys, monkeypatch, has_colour):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(type(SETTINGS), "has_colour", property(lambda _: has_colour))
+    after = viewing._Afterwards(Board(SETTINGS.clock), many=False)
+    words = " ".join(f"word-{n}" for n in range(40)) + " /" + "p" * 100
+    after.emit(told(words))
+    after.print_last()
+    said = plain(capsys.readouterr().out)
+    lines = said.splitlines()
+    assert len(lines) > 4
+    assert all(len(line) <= 80 for line in lines[:-1])
+    assert words in " ".join(said.split())
 
 
 def test_the_settings_of_messages_are_read_before_the_view(record, shown, monkeypatch, tmp_path):

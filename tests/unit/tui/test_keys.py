@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from contextlib import nullcontext
 
@@ -10,10 +11,12 @@ from textual import events
 
 from orchestrator.errors import ConfigError, Exit, NotFound, RecordError
 from orchestrator.tui.app import WatchApp
+from orchestrator.tui.body import TALL, WIDE
 from orchestrator.tui.logview import MAX_LINES, LogView
 from orchestrator.tui.screens import Confirm, LogScreen, Reader
 from orchestrator.types.failure import RunState
 from orchestrator.watch.events import Level
+from tests.builders import ago
 from tests.unit.tui.stage import chosen, names, settle, text_of
 
 
@@ -291,6 +294,35 @@ def test_it_is_laid_out_anew_at_another_size(three):
     assert "loss and speed" in three.play((80, 24), act=act).text
 
 
+def test_the_layout_is_that_of_the_size_it_has_now_and_not_of_the_one_before(three):
+    async def act(app, pilot):
+        for size in ((130, 40), (80, 24), (130, 40), (79, 23), (104, 34), (103, 34), (104, 33), (130, 40)):
+            await pilot.resize_terminal(*size)
+            await settle(app, pilot)
+            is_narrow = size[0] < WIDE
+            assert app.body.has_class("narrow") is is_narrow, size
+            assert app.body.is_single is (is_narrow or size[1] < TALL), size
+            assert app.body.runs.size.width == (size[0] if is_narrow else max(50, size[0] * 46 // 100)), size
+
+    three.play((80, 24), act=act)
+
+
+def test_curves_without_room_say_so_and_not_that_there_is_no_step(stage):
+    card = stage.add("amy")
+    stage.record.save_attempt(card.id, 1, started_at=ago(3600), first_step=10, last_step=400, by="user")
+    stage.metrics(card, 1, 10, 400)
+
+    async def act(app, pilot):
+        await press(app, pilot, "1")
+        for size, is_said in (((28, 24), True), ((80, 24), False), ((28, 24), True)):
+            await pilot.resize_terminal(*size)
+            await settle(app, pilot)
+            assert ("too little room for curves" in text_of(app)) is is_said, size
+            assert "no step on record" not in text_of(app)
+
+    stage.play(act=act)
+
+
 # -- the log
 
 
@@ -489,11 +521,16 @@ def test_attach_runs_the_command_and_comes_back(three, tmp_path, monkeypatch):
     assert "zoe at pve/200" in played.text
 
 
-def test_the_view_is_arranged_for_the_size_that_it_has_now_not_the_one_before(three):
-    async def act(app, pilot):
-        for width, height in ((140, 45), (80, 24), (140, 45), (80, 24)):
-            await pilot.resize_terminal(width, height)
-            await settle(app, pilot)
-            assert (app.body.has_class("narrow"), app.body.is_single) == (width == 80, width == 80)
-
-    three.play(act=act)
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 3", "sh ended with exit code 3"),
+        ("kill -INT $$", "sh was interrupted"),
+        ("kill -TERM $$", "sh was ended by SIGTERM"),
+    ],
+)
+def test_how_the_other_program_ended_is_said_in_words(three, monkeypatch, script, said):
+    monkeypatch.setattr(WatchApp, "suspend", lambda _: nullcontext())
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    three.attaches = ["sh", "-c", script]
+    assert said in three.play(keys="a").text

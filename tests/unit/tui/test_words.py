@@ -27,7 +27,7 @@ from orchestrator.tui.words import (
     step_text,
 )
 from orchestrator.types.decision import ActKind
-from orchestrator.types.failure import RunState
+from orchestrator.types.failure import FailureClass, RunState
 from orchestrator.types.seen import Gpu
 from orchestrator.watch.events import WatchEvent
 from tests.builders import NOW, ago
@@ -186,3 +186,17 @@ def test_the_foot_says_first_how_to_leave_and_never_more_than_fits():
         assert len(foot(width, verb="watch")) <= max(width, 15)
     assert foot(80, verb="watch").startswith("q end the watch  ? help")
     assert foot(80, verb="top").startswith("q leave")
+
+
+def test_a_run_that_was_never_seen_is_told_as_the_record_has_it():
+    unseen = card(state=RunState.BLIND, blind="no route", looked_at=None, attempt=2, step=40,
+                  failure=FailureClass.OOM_CUDA)  # fmt: skip
+    lines = [line.plain for line in facts_lines(unseen, NOW, 80, acts=True, utf8=True)]
+    assert lines[1] == "? blind: no route; on record: oom_cuda"
+    assert lines[2] == "on record: attempt 2  step 40"
+    seen = facts_lines(replace(unseen, looked_at=ago(60)), NOW, 80, acts=True, utf8=True)
+    assert not any("on record" in line.plain for line in seen)
+    alive = facts_lines(replace(unseen, failure=None), NOW, 80, acts=True, utf8=True)
+    assert alive[1].plain == "? blind: no route"
+    none = facts_lines(replace(unseen, attempt=None, step=None), NOW, 80, acts=True, utf8=True)
+    assert none[2].plain == "no attempt seen"
