@@ -14,7 +14,7 @@ from orchestrator.cli.context import SETTINGS, find_run, opened_record, target_o
 from orchestrator.cli.locallogs import Wanted, hint, print_local
 from orchestrator.cli.loglines import LineFilter, LogPrinter, since_fields, since_remark
 from orchestrator.cli.mirrored import mirror_of
-from orchestrator.cli.reaching import site_of, with_login
+from orchestrator.cli.reaching import known_options, site_of, with_login
 from orchestrator.errors import BlindError, ConfigError, GuestRefused, NotFound, OrchestratorError
 from orchestrator.wire import unpack_bytes
 
@@ -179,7 +179,7 @@ def attach(
     """
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-        argv = session_argv(record, row)
+        argv = session_argv(record, row, checked=not dry_run)
     if dry_run:
         SETTINGS.out.print(shlex.join(argv), markup=False)
         return
@@ -191,18 +191,24 @@ def attach(
         ) from error
 
 
-def session_argv(record: Record, row: RunRow) -> tuple[str, ...]:
-    """Return what enters the run's tmux session.
+def session_argv(record: Record, row: RunRow, *, checked: bool = True) -> tuple[str, ...]:
+    """Return what enters the run's tmux session: ssh, that trusts the host keys the program itself would.
+
+    Without `checked` nothing is reached, and ssh judges by the known_hosts files alone.
 
     Raises:
+        BlindError: The host cannot be reached, or its key is not the one it must have.
         ConfigError: The ssh config is not readable.
         RecordError: The record cannot be read.
     """
-    from orchestrator.connection import attach_argv
+    from orchestrator.connection import attach_argv, checked_config
+    from orchestrator.places import ssh_path
 
     attempts = record.attempts(row.id)
     session = (attempts[-1].session if attempts else None) or row.name
-    return attach_argv(with_login(target_of(row)), session)
+    target = target_of(row)
+    config = checked_config(target, ssh_path(record.path), known_options(target)) if checked else None
+    return attach_argv(with_login(target), session, config)
 
 
 def last_lines(row: RunRow) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from contextlib import nullcontext
 
 import pytest
 from textual import events
 
-from orchestrator.errors import ConfigError, Exit, NotFound, RecordError
+from orchestrator.errors import ConfigError, Exit, HostKeyRefused, NotFound, RecordError
 from orchestrator.tui.app import WatchApp
 from orchestrator.tui.logview import MAX_LINES, LogView
 from orchestrator.tui.screens import Confirm, LogScreen, Reader
@@ -487,3 +488,15 @@ def test_attach_runs_the_command_and_comes_back(three, tmp_path, monkeypatch):
     played = three.play(keys="a")
     assert (tmp_path / "was").read_text() == "in\n"
     assert "zoe at pve/200" in played.text
+
+
+def test_attach_that_is_refused_is_told_and_the_view_goes_on(three, monkeypatch):
+    monkeypatch.setattr(WatchApp, "suspend", lambda _: nullcontext())
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+
+    class Refusing(list[str]):
+        def __iter__(self):
+            raise HostKeyRefused("pve: unknown host key SHA256:x")
+
+    three.attaches = Refusing()
+    assert "pve: unknown host key SHA256:x" in three.play(keys="a").text
