@@ -63,7 +63,10 @@ def stop(
             return
         site = site_of(row)
         try:
-            with SETTINGS.err.status(f"stopping {row.name}, up to {grace}"):
+            doing = f"stopping {row.name}, up to {grace}"
+            if not SETTINGS.err.is_terminal:
+                SETTINGS.err.print(doing, markup=False)
+            with SETTINGS.err.status(doing):
                 stopped = operator(site, record).stop(row, reason="dflashctl stop", grace_s=grace_s)
         finally:
             site.close()

@@ -178,6 +178,11 @@ def _undone_if_refused(record: Record, run: str, target: Target) -> Iterator[Non
     before = {row.id for row in record.runs()}
     try:
         yield
+    except KeyboardInterrupt:
+        # The record has a run before its start is asked for.
+        if not any((row.name, row.target_key) == (run, target.key) for row in record.runs()):
+            SETTINGS.interrupted = "nothing was started"
+        raise
     except (GuestRefused, ConfigError, CommandFailed):
         for row in record.runs():
             is_new = row.id not in before and (row.name, row.target_key) == (run, target.key)
