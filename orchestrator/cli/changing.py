@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli import options
+from orchestrator.cli import completing, options
 from orchestrator.cli.context import (
     SETTINGS,
     confirm,
@@ -94,7 +94,12 @@ def relaunch(
     ct: options.Ct = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a configuration key.")] = None,
     config: Annotated[
-        str | None, typer.Option("--config", help="Another configuration: a name or a TOML file.")
+        str | None,
+        typer.Option(
+            "--config",
+            help="Another configuration: a name or a TOML file.",
+            autocompletion=completing.config_names,
+        ),
     ] = None,
     python: Annotated[str | None, typer.Option("--python", help="Another python for the trainer.")] = None,
     inject: Annotated[

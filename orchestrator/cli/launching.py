@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli import options
+from orchestrator.cli import completing, options
 from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json
 from orchestrator.cli.notifying import check_messages
 from orchestrator.cli.reaching import (
@@ -64,6 +64,7 @@ def launch(
         typer.Option(
             "--config",
             help="A bundled configuration's name or a TOML file; default the inventory's, else `tiny`.",
+            autocompletion=completing.config_names,
         ),
     ] = None,
     settings: Annotated[
