@@ -13,6 +13,7 @@ OrchestratorError             root; the command line prints it without a traceba
 |   |-- CommandTimeout        no answer within the limit
 |   `-- GuestError            the guest is missing, crashed, or answered what is not its protocol
 |-- CommandFailed             it ran and said no
+|   `-- EnvironmentIncomplete the trainer's Python lacks packages
 |-- GuestRefused              the guest understood the request and said no, with its own code
 |-- RunAlive                  a second trainer was refused
 |-- RecordError               the record could not be read or written; acting stops
@@ -120,6 +121,12 @@ class GuestError(BlindError):
 
 class CommandFailed(OrchestratorError):
     """A command ran and ended with a non-zero exit code."""
+
+
+class EnvironmentIncomplete(CommandFailed):
+    """The trainer's Python lacks packages; nothing was started."""
+
+    exit_code = Exit.NOT_READY
 
 
 class GuestRefused(OrchestratorError):

@@ -27,6 +27,11 @@ def mirror_path(record: Path) -> Path:
     return record.with_name(f"{record.name}.logs")
 
 
+def ssh_path(record: Path) -> Path:
+    """Return the folder of what OpenSSH's own ssh is to trust, as `attach` writes it."""
+    return record.with_name(f"{record.name}.ssh")
+
+
 def inventory_paths(
     explicit: Path | None, *, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> list[Path]:

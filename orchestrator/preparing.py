@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.connection import trainer_archive
-from orchestrator.errors import CommandFailed, ConfigError
+from orchestrator.errors import CommandFailed, ConfigError, EnvironmentIncomplete
 from orchestrator.observe.parse import gpus
 from orchestrator.types.seen import Present
 
@@ -52,7 +52,8 @@ def prepare(site: Site, spec: RunSpec, progress: Progress | None = None) -> RunS
 
     Raises:
         ConfigError: The trainer refused its configuration.
-        CommandFailed: The trainer's environment is incomplete.
+        EnvironmentIncomplete: Its Python lacks packages.
+        CommandFailed: It cannot run there.
     """
     if spec.is_command:
         return spec
@@ -123,8 +124,13 @@ def refusal(place: str, spec: RunSpec, exit_code: int | None, stderr: bytes) -> 
     if exit_code == _CONFIG_INVALID:
         # The trainer's own line names its class of error, which is nothing to a person.
         why = lines[-1].removeprefix("trainer: ConfigInvalid: ")
-        made = "`dflashctl provision` makes one that has them" if "not installed; run" in why else None
-        return ConfigError(f"{place}: the trainer refused its configuration: {why}", hint=made)
+        if "not installed; run" in why:
+            lacking, _, pip = why.partition("; run ")
+            return EnvironmentIncomplete(
+                f"{place}: the trainer's environment is incomplete: {lacking}",
+                hint=f"`dflashctl provision` makes one that has them, and is then taken; or run {pip}",
+            )
+        return ConfigError(f"{place}: the trainer refused its configuration: {why}")
     return CommandFailed(
         f"{place}: {spec.python} cannot run the trainer: {lines[-1]}",
         hint="`dflashctl provision` makes an environment there that can, and is then taken; "

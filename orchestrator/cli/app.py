@@ -142,6 +142,7 @@ app.add_typer(configuring.app, name="config")
 def run(words: list[str] | None = None) -> int:
     """Run the command line and return its exit code; every error is one line on standard error."""
     asked = sys.argv[1:] if words is None else words
+    SETTINGS.interrupted = ""
     try:
         code = app(asked, prog_name=NAME, standalone_mode=False)
         sys.stdout.flush()
@@ -159,7 +160,8 @@ def run(words: list[str] | None = None) -> int:
             raise
         return _reader_left()
     if code == Exit.INTERRUPTED:
-        _tell(asked, "interrupted", "interrupted; what runs in a container goes on", None)
+        said = SETTINGS.interrupted or "what runs in a container goes on"
+        _tell(asked, "interrupted", f"interrupted; {said}", None)
     return int(code or Exit.OK)
 
 

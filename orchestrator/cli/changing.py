@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from orchestrator.cli import options
+from orchestrator.cli import completing, options
 from orchestrator.cli.context import (
     SETTINGS,
     confirm,
@@ -63,7 +63,10 @@ def stop(
             return
         site = site_of(row)
         try:
-            with SETTINGS.err.status(f"stopping {row.name}, up to {grace}"):
+            doing = f"stopping {row.name}, up to {grace}"
+            if not SETTINGS.err.is_terminal:
+                SETTINGS.err.print(doing, markup=False)
+            with SETTINGS.err.status(doing):
                 stopped = operator(site, record).stop(row, reason="dflashctl stop", grace_s=grace_s)
         finally:
             site.close()
@@ -91,7 +94,12 @@ def relaunch(
     ct: options.Ct = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="Change a configuration key.")] = None,
     config: Annotated[
-        str | None, typer.Option("--config", help="Another configuration: a name or a TOML file.")
+        str | None,
+        typer.Option(
+            "--config",
+            help="Another configuration: a name or a TOML file.",
+            autocompletion=completing.config_names,
+        ),
     ] = None,
     python: Annotated[str | None, typer.Option("--python", help="Another python for the trainer.")] = None,
     inject: Annotated[

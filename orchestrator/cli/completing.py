@@ -7,6 +7,7 @@ needs. What cannot be read completes to nothing.
 from __future__ import annotations
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -74,6 +75,17 @@ def container_names(ctx: Typed, incomplete: str) -> list[Name]:
     listed = _section(ctx, "containers")
     return _matching(
         ((name, f"{body.get('host')}/{body.get('ct', '-')}") for name, body in listed.items()), incomplete
+    )
+
+
+def config_names(ctx: Typed, incomplete: str) -> list[Name]:  # noqa: ARG001  # each completer has both
+    """Complete a configuration: the bundled ones and the TOML files here; other folders are the shell's."""
+    spec = find_spec("trainer")
+    folders = spec.submodule_search_locations or () if spec is not None else ()
+    bundled = [file.stem for folder in folders for file in sorted(Path(folder, "configs").glob("*.toml"))]
+    here = [file.name for file in sorted(Path().glob("*.toml"))]
+    return _matching(
+        [*((name, "bundled") for name in bundled), *((name, "a file") for name in here)], incomplete
     )
 
 

@@ -34,6 +34,8 @@ class Settings:
     verbose: int = 0
     no_color: bool = False
     clock: SystemClock = field(default_factory=SystemClock)
+    interrupted: str = ""
+    """What a verb says of its end by Ctrl-C; typer keeps nothing of the exception itself."""
 
     @property
     def out(self) -> Console:

@@ -75,6 +75,9 @@ def doctor(
     try:
         with SETTINGS.err.status(f"looking at {target.key}"):
             findings = examine(collect(site, SETTINGS.clock))
+    except KeyboardInterrupt:
+        SETTINGS.interrupted = "nothing was changed"
+        raise
     finally:
         site.close()
     took = SETTINGS.clock.monotonic() - started

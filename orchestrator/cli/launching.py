@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli import options
+from orchestrator.cli import completing, options
 from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json
 from orchestrator.cli.notifying import check_messages
 from orchestrator.cli.reaching import (
@@ -64,6 +64,7 @@ def launch(
         typer.Option(
             "--config",
             help="A bundled configuration's name or a TOML file; default the inventory's, else `tiny`.",
+            autocompletion=completing.config_names,
         ),
     ] = None,
     settings: Annotated[
@@ -178,6 +179,11 @@ def _undone_if_refused(record: Record, run: str, target: Target) -> Iterator[Non
     before = {row.id for row in record.runs()}
     try:
         yield
+    except KeyboardInterrupt:
+        # The record has a run before its start is asked for.
+        if not any((row.name, row.target_key) == (run, target.key) for row in record.runs()):
+            SETTINGS.interrupted = "nothing was started"
+        raise
     except (GuestRefused, ConfigError, CommandFailed):
         for row in record.runs():
             is_new = row.id not in before and (row.name, row.target_key) == (run, target.key)

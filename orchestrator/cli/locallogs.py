@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from orchestrator.cli.loglines import LogPrinter
+    from orchestrator.cli.loglines import LogPrinter, Tail
     from orchestrator.mirror import AttemptLog, Hole, RunMirror
 
 FOLLOW_S = 0.5
+BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Wanted:
     attempt: int | None
     previous: bool
     since: Mapping[str, Any]  # as `since_fields` gives it; empty if no time is meant
-    tail_kb: int  # 0: all
+    tail: Tail
     follow: bool
 
 
@@ -47,7 +48,7 @@ def print_local(
     if log.known_bytes == 0 and log.holes:
         raise NotFound(f"attempt {log.attempt}: {_why(log.holes[-1])}")
     _tell_state(mirror, log, remark)
-    start = max(0, log.size - wanted.tail_kb * 1024) if wanted.tail_kb else 0
+    start = _from_end(log, wanted.tail)
     if wanted.since:
         start = max(start, _since(log, wanted, remark))
     at = _print(log, start, printer, remark)
@@ -64,12 +65,12 @@ def hint(mirror: RunMirror, name: str) -> str | None:
     return f"a copy is kept here, as of {_age(max(times))} ago: `dflashctl logs {name} --local` reads it"
 
 
-def copied_lines(mirror: RunMirror, tail_kb: int) -> list[str]:
+def copied_lines(mirror: RunMirror, tail_bytes: int) -> list[str]:
     """Return the end of the newest log that is kept here, below a line that says so; empty if none is."""
     for number in reversed(mirror.attempts):
         log = mirror.attempt(number)
         if log.known_bytes and log.last_at is not None:
-            start = max(0, log.size - tail_kb * 1024)
+            start = max(0, log.size - tail_bytes)
             data = b"".join(piece.data for piece in log.read(start, log.size - start))
             head = f"(from the copy on this machine: attempt {number}, as of {_age(log.last_at)} ago)"
             return [head, *data.decode("utf-8", "replace").splitlines()]
@@ -102,6 +103,24 @@ def _tell_state(mirror: RunMirror, log: AttemptLog, remark: Callable[[str], None
         if any(files.parent.glob(files.name)):
             text = f"its log was emptied at {_clock(each.at)}; the {size_text(each.length)} before that:"
             remark(f"{text} zcat {files}")
+
+
+def _from_end(log: AttemptLog, tail: Tail) -> int:
+    if tail.lines is None:
+        return max(0, log.size - tail.size) if tail.size else 0
+    left, stop = tail.lines + 1, log.size  # the first newline from the end only ends the last line
+    if b"".join(piece.data for piece in log.read(stop - 1, 1)) != b"\n":
+        left -= 1
+    while stop > 0:
+        begin = max(0, stop - BLOCK_BYTES)
+        for piece in reversed(list(log.read(begin, stop - begin))):
+            end = len(piece.data)
+            while (end := piece.data.rfind(b"\n", 0, end)) >= 0:
+                left -= 1
+                if left == 0:
+                    return piece.offset + end + 1
+        stop = begin
+    return 0
 
 
 def _since(log: AttemptLog, wanted: Wanted, remark: Callable[[str], None]) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.durations import ALLOWED, parse_duration
 from orchestrator.errors import ConfigError
+from orchestrator.sizes import parse_size
 from orchestrator.terminal import clean, one_line, plain
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from orchestrator.pattern import Pattern
 
 MAX_LINE = 1 << 20
+MAX_TAIL = 1 << 40
 _CLOCK = re.compile(r"\d\d?:\d\d(:\d\d)?")
 
 
@@ -28,6 +30,7 @@ class LineFilter:
     rank: int | None = None
     has_ranks: bool = False  # some line so far was marked with a rank
     has_lines: bool = False
+    has_kept: bool = False
 
     @classmethod
     def of(cls, grep: str | None, rank: int | None) -> LineFilter:
@@ -63,12 +66,16 @@ class LineFilter:
             self.has_ranks = self.has_ranks or rank is not None
             if rank != self.rank:
                 return False
-        return self.pattern is None or self.pattern.search(text)
+        is_kept = self.pattern is None or self.pattern.search(text)
+        self.has_kept = self.has_kept or is_kept
+        return is_kept
 
     def remark(self) -> str | None:
-        """Return what to say at the end if no line could be told by its rank."""
-        if self.rank is None or self.has_ranks or not self.has_lines:
+        """Return what to say at the end if no line was kept, and why none can be of its rank."""
+        if self.has_kept or not self.has_lines:
             return None
+        if self.rank is None or self.has_ranks:
+            return "no line matches" if self.is_any else None
         return (
             f"--rank {self.rank}: no line here is marked with a rank; torchrun's `--tee 3` marks them, and "
             "the bundled trainer marks the warnings of each rank"
@@ -114,6 +121,30 @@ class LogPrinter:
             self._out.buffer.flush()
         else:
             self._out.write((clean(text) if self._colour else plain(text)) + "\n")
+
+
+class Tail(NamedTuple):
+    """How much of a log's end is meant; neither: all of it."""
+
+    lines: int | None = None
+    size: int | None = None  # bytes
+
+    @classmethod
+    def of(cls, text: str) -> Tail:
+        """Return what was typed: lines, or a size with its unit; 0 is all.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        try:
+            if text.strip().isdecimal():
+                return cls(lines=min(int(text), MAX_TAIL) or None)
+            return cls(size=min(parse_size(text), MAX_TAIL) or None)
+        except ValueError as error:
+            raise ConfigError(
+                f"--tail: {one_line(repr(text))} is neither a number of lines nor a size",
+                hint="write 200 for lines, or 64KiB or 2MiB",
+            ) from error
 
 
 def since_fields(text: str, now: datetime) -> dict[str, Any]:

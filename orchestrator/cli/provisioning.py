@@ -240,11 +240,8 @@ def _apply(job: Job, *, as_json: bool) -> Exit:
             if not as_json:
                 show(outcome)
     except KeyboardInterrupt:
-        bars.end()
-        where = f"stopped in `{bars.step}`" if bars.step else "stopped"
-        SETTINGS.err.print(
-            f"{where}: nothing half done counts, the same command goes on from here", markup=False
-        )
+        where = f"stopped in `{bars.step}`: " if bars.step else ""
+        SETTINGS.interrupted = f"{where}nothing half done counts, the same command goes on from here"
         raise
     finally:
         bars.end()

@@ -64,7 +64,7 @@ def site_at(target: Target, connect: ShellOptions | None = None) -> Site:
     """Return the way to a place; connects to nothing yet."""
     from orchestrator.site import Site
 
-    return Site(target, connect or _known_options(target))
+    return Site(target, connect or known_options(target))
 
 
 def operator(site: Site, record: Record) -> Operator:
@@ -84,7 +84,7 @@ def connect_options(*, accept_new_host_key: bool) -> ShellOptions:
     return ShellOptions(accept_new_host_key=accept_new_host_key, accept_command=_quoted(typed))
 
 
-def _known_options(target: Target) -> ShellOptions:
+def known_options(target: Target) -> ShellOptions:
     """Return how verbs connect that take the place from record or inventory, and have no option for keys."""
     from orchestrator.connection import ShellOptions
 

@@ -12,9 +12,9 @@ import typer
 from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, find_run, opened_record, target_of
 from orchestrator.cli.locallogs import Wanted, copied_lines, hint, print_local
-from orchestrator.cli.loglines import LineFilter, LogPrinter, since_fields, since_remark
+from orchestrator.cli.loglines import LineFilter, LogPrinter, Tail, since_fields, since_remark
 from orchestrator.cli.mirrored import mirror_of
-from orchestrator.cli.reaching import site_of, with_login
+from orchestrator.cli.reaching import known_options, site_of, with_login
 from orchestrator.errors import BlindError, ConfigError, GuestRefused, NotFound, OrchestratorError
 from orchestrator.wire import unpack_bytes
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from orchestrator.record import Record, RunRow
     from orchestrator.wire import Message
 
-DEFAULT_TAIL_KB = 64
+DEFAULT_TAIL_BYTES = 64 << 10
 
 
 def register(app: typer.Typer) -> None:
@@ -39,12 +39,13 @@ def logs(
     ct: options.Ct = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows.")] = False,
     tail: Annotated[
-        int | None,
+        str | None,
         typer.Option(
             "--tail",
             "-n",
-            help="Kilobytes from the end, 0 is all; default 64, or all with --since, --grep and --rank.",
-            min=0,
+            metavar="LINES|SIZE",
+            help="Lines from the end, or a size such as 64KiB; 0 is all; default 64KiB, or all with --since, "
+            "--grep and --rank, which choose among these.",
         ),
     ] = None,
     since: Annotated[
@@ -88,7 +89,7 @@ def logs(
 
     Examples:
 
-        dflashctl logs -f
+        dflashctl logs -f -n 50
         dflashctl logs b32 --attempt 1 --tail 0 | less -R
         dflashctl logs b32 --previous --grep "Error|OutOfMemory"
         dflashctl logs b32 -f --since 10m --rank 3
@@ -97,10 +98,10 @@ def logs(
     if previous and attempt is not None:
         raise ConfigError("--previous and --attempt name two attempts", hint="give one of them")
     chosen = LineFilter.of(grep, rank)
-    if tail is None:
-        tail = 0 if since or chosen.is_any else DEFAULT_TAIL_KB
+    chooses = since is not None or chosen.is_any
+    end = Tail.of(tail) if tail is not None else Tail(size=None if chooses else DEFAULT_TAIL_BYTES)
     begin = since_fields(since, SETTINGS.clock.now()) if since is not None else {}
-    wanted = Wanted(attempt=attempt, previous=previous, since=begin, tail_kb=tail, follow=follow)
+    wanted = Wanted(attempt=attempt, previous=previous, since=begin, tail=end, follow=follow)
     with opened_record() as record:
         row = find_run(record, run, host, ct)
         mirror, known = mirror_of(record, row), [each.n for each in record.attempts(row.id)]
@@ -123,9 +124,9 @@ def _print_far(row: RunRow, wanted: Wanted, printer: LogPrinter, mirror: RunMirr
         "previous": wanted.previous,
         "follow": wanted.follow,
     }
-    request.update(
-        {"offset": 0} if wanted.tail_kb == 0 else {"offset": None, "last_bytes": wanted.tail_kb * 1024}
-    )
+    lines, size = wanted.tail
+    request["offset"] = 0 if lines is None and size is None else None
+    request.update({"last_lines": lines, "last_bytes": size})
     request.update(wanted.since)
     site = site_of(row)
     try:
@@ -138,7 +139,8 @@ def _print_far(row: RunRow, wanted: Wanted, printer: LogPrinter, mirror: RunMirr
     except GuestRefused as refusal:
         if refusal.reason != "not_found":
             raise
-        _remark(hint(mirror, row.name))
+        if wanted.attempt is None or wanted.attempt in mirror.attempts:
+            _remark(hint(mirror, row.name))
         told = f"`dflashctl events {row.name}` tells its attempts"
         raise NotFound(refusal.message, hint=told) from refusal
     except BlindError:
@@ -179,7 +181,7 @@ def attach(
     """
     with opened_record() as record:
         row = find_run(record, run, host, ct)
-        argv = session_argv(record, row)
+        argv = session_argv(record, row, checked=not dry_run)
     if dry_run:
         SETTINGS.out.print(shlex.join(argv), markup=False)
         return
@@ -191,18 +193,24 @@ def attach(
         ) from error
 
 
-def session_argv(record: Record, row: RunRow) -> tuple[str, ...]:
-    """Return what enters the run's tmux session.
+def session_argv(record: Record, row: RunRow, *, checked: bool = True) -> tuple[str, ...]:
+    """Return what enters the run's tmux session: ssh, that trusts the host keys the program itself would.
+
+    Without `checked` nothing is reached, and ssh judges by the known_hosts files alone.
 
     Raises:
+        BlindError: The host cannot be reached, or its key is not the one it must have.
         ConfigError: The ssh config is not readable.
         RecordError: The record cannot be read.
     """
-    from orchestrator.connection import attach_argv
+    from orchestrator.connection import attach_argv, checked_config
+    from orchestrator.places import ssh_path
 
     attempts = record.attempts(row.id)
     session = (attempts[-1].session if attempts else None) or row.name
-    return attach_argv(with_login(target_of(row)), session)
+    target = target_of(row)
+    config = checked_config(target, ssh_path(record.path), known_options(target)) if checked else None
+    return attach_argv(with_login(target), session, config)
 
 
 def last_lines(record: Record, row: RunRow) -> list[str]:
@@ -215,7 +223,7 @@ def last_lines(record: Record, row: RunRow) -> list[str]:
     try:
         return _far_lines(row)
     except (BlindError, GuestRefused) as error:
-        copied = copied_lines(mirror_of(record, row), DEFAULT_TAIL_KB)
+        copied = copied_lines(mirror_of(record, row), DEFAULT_TAIL_BYTES)
         if not copied:
             raise
         return [f"(its log cannot be read now: {error})", *copied]
@@ -232,7 +240,7 @@ def _far_lines(row: RunRow) -> list[str]:
     try:
         request = {
             "state_dir": site.state_dir, "run": row.name, "attempt": None, "offset": None,
-            "last_bytes": DEFAULT_TAIL_KB * 1024, "follow": False,
+            "last_bytes": DEFAULT_TAIL_BYTES, "follow": False,
         }  # fmt: skip
         messages = site.client().call("tail", request, timeout_s=30.0)
     finally:

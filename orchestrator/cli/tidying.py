@@ -10,7 +10,7 @@ from orchestrator.cli import options
 from orchestrator.cli.context import SETTINGS, confirm, counted, find_run, opened_record, print_json
 from orchestrator.cli.mirrored import Copies, copies_of
 from orchestrator.cli.reaching import site_of
-from orchestrator.errors import RunAlive
+from orchestrator.errors import BlindError, RunAlive
 from orchestrator.sizes import size_text
 from orchestrator.terminal import plain
 
@@ -119,6 +119,10 @@ def rm(
             site = site_of(row)
             try:
                 _remove(site, row, "run", 0, copies, yes=yes, as_json=as_json, cache=cache)
+            except BlindError as error:
+                gone = f"if it is gone for good, `dflashctl rm {row.name} --forget` removes the entry here"
+                error.hint = f"{error.hint}; {gone}" if error.hint else gone
+                raise
             finally:
                 site.close()
         record.remove_run(row.id, SETTINGS.clock.now())

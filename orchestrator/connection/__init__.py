@@ -1,5 +1,6 @@
 """The way to where the runs live: shells over ssh and pct, and the guest at their end."""
 
+from orchestrator.connection.byhand import checked_config
 from orchestrator.connection.commands import TMUX_SOCKET, attach_argv, dry_run_lines
 from orchestrator.connection.container import ContainerShell
 from orchestrator.connection.guest import GuestClient
@@ -33,6 +34,7 @@ __all__ = [
     "attach_argv",
     "backoff",
     "build_guest",
+    "checked_config",
     "dry_run_lines",
     "host_shell",
     "list_files",

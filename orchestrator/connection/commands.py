@@ -9,25 +9,31 @@ from orchestrator.connection.opening import open_shell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from orchestrator.inventory import Host, Target
 
 TMUX_SOCKET = "dflashctl"  # as orchestrator.guest.session has it
 
 
-def ssh_argv(target: Target, *, tty: bool = False) -> tuple[str, ...]:
-    """Return OpenSSH's own command line to the target's host; empty for this machine."""
+def ssh_argv(target: Target, *, tty: bool = False, config: Path | None = None) -> tuple[str, ...]:
+    """Return OpenSSH's own command line to the target's host; empty for this machine.
+
+    `config` is an ssh config that says which keys to trust, as `checked_config` writes it.
+    """
     host = target.host
     if host is None:
         return ()
     argv = ["ssh"]
     if tty:
-        argv.append("-t")
+        argv += ["-t", *(("-o", "StrictHostKeyChecking=yes") if config is None else ())]
     if host.port is not None:
         argv += ["-p", str(host.port)]
     if host.identity is not None:
         argv += ["-i", host.identity]
-    if target.known_hosts is not None:
+    if config is not None:
+        argv += ["-F", str(config)]
+    elif target.known_hosts is not None:
         argv += ["-o", f"UserKnownHostsFile={target.known_hosts}"]
     if target.jumps:
         argv += ["-J", ",".join(_jump(jump) for jump in target.jumps)]
@@ -55,8 +61,8 @@ def dry_run_lines(target: Target, verbs: Sequence[str]) -> tuple[tuple[str, ...]
     return tuple((*ssh_argv(target), *remote_argv(target, client.argv(verb))) for verb in verbs)
 
 
-def attach_argv(target: Target, session: str) -> tuple[str, ...]:
-    """Return the command line that enters a run's tmux session with a terminal."""
+def attach_argv(target: Target, session: str, config: Path | None = None) -> tuple[str, ...]:
+    """Return the command line that enters a run's tmux session with a terminal; `config` as in `ssh_argv`."""
     inner = (
         "env",
         "LC_ALL=C.UTF-8",
@@ -68,4 +74,4 @@ def attach_argv(target: Target, session: str) -> tuple[str, ...]:
         "-t",
         f"={session}",
     )
-    return (*ssh_argv(target, tty=True), *remote_argv(target, inner))
+    return (*ssh_argv(target, tty=True, config=config), *remote_argv(target, inner))

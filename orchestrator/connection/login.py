@@ -110,6 +110,7 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
         self._accept = accept
         self._command = command
         self._keys = [key for file in files for key in _known_keys(file)]
+        self.taken: str | None = None  # the key that was found to be the host's, as a line of known_hosts
 
     def prefer(self, offered: tuple[str, ...]) -> list[str]:
         """Return the host key algorithms to ask for, those that known_hosts lists for this host first."""
@@ -134,7 +135,9 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
                 f"{self._where}: the host showed {shown}, and the inventory says {self._pinned}",
                 hint="somebody may be in between; change host_key only after comparing it on the host itself",
             )
+        line_taken = knownhosts.entry(self._name, kind, blob)
         if verdict is Verdict.KNOWN or self._pinned is not None:
+            self.taken = line_taken
             return
         if not self._accept:
             again = self._command or "repeat the command with --accept-new-host-key"
@@ -142,7 +145,8 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
                 f"{self._where}: unknown host key {shown}",
                 hint=f"compare it with `ssh-keygen -lf {_key_file(kind)}` on the host itself, then {again}",
             )
-        self._remember(knownhosts.entry(self._name, kind, blob))
+        self._remember(line_taken)
+        self.taken = line_taken
 
     def _refuse(self, verdict: Verdict, line: KnownKey, shown: str) -> HostKeyRefused:
         place = f"{line.path}:{line.line}"

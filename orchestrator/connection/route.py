@@ -93,6 +93,7 @@ class Route:
         self.login = login
         self._sockets: list[_Counted] = []
         self._strategies: list[KeyStrategy] = []
+        self._policies: list[HostKeyPolicy] = []
         self._proxies: list[Proxy] = []
         self._link = self._build()
 
@@ -100,6 +101,11 @@ class Route:
     def silence_s(self) -> float:
         """For how long nothing came from the host."""
         return time.monotonic() - self._sockets[-1].received_at
+
+    @property
+    def known_hosts(self) -> str:
+        """The keys that the hops have shown and that were found right, as a known_hosts file."""
+        return "".join(policy.taken for policy in self._policies if policy.taken is not None)
 
     def open(self) -> paramiko.Transport:
         """Connect and log in, hop by hop; return what channels are opened on.
@@ -171,6 +177,7 @@ class Route:
         )
         strategy = KeyStrategy(says, link.user, host.identity if host else None)
         self._strategies.append(strategy)
+        self._policies.append(policy)
         link.client.set_missing_host_key_policy(policy)
         link.forward_agent = False
         link.connect_timeout = options.connect_timeout_s

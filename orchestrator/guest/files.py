@@ -18,6 +18,8 @@ MAX_VALUE_BYTES = 600_000
 MAX_TEXT_CHARS = 48_000
 MAX_ITEM_BYTES = 16_000
 
+BLOCK_BYTES = 64 << 10
+
 Stamp = tuple[int, int, int]
 
 
@@ -102,6 +104,22 @@ def size_of(path: Path) -> int:
     """Bytes in a file, 0 if it is not there."""
     found = stamp(path)
     return found[1] if found else 0
+
+
+def last_lines(path: Path, count: int) -> int:
+    """Return where the last `count` lines of a file begin; one without its end is a line too."""
+    at = size_of(path)
+    if at and read_piece(path, at - 1, 1) == b"\n":
+        count += 1
+    while at > 0 and count > 0:
+        start = max(0, at - BLOCK_BYTES)
+        piece = read_piece(path, start, at - start)
+        at, end = start, len(piece)
+        while (end := piece.rfind(b"\n", 0, end)) >= 0:
+            count -= 1
+            if count == 0:
+                return start + end + 1
+    return at
 
 
 def fit(value: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from orchestrator.guest.masks import RunMasks
 from orchestrator.guest.refusal import Refusal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.guest.link import Link
 
 FOLLOW_S = 0.2
@@ -27,7 +29,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     log = place.attempt(number) / "log"
     offset = asked.integer(request, "offset", -1)
     if offset < 0:
-        offset = max(0, files.size_of(log) - asked.integer(request, "last_bytes", LAST_BYTES))
+        offset = _from_end(log, request)
     since = _since(request)
     if since is not None:
         start, by = logtime.offset_since(place.attempt(number), since)
@@ -45,6 +47,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         elif offset >= end or not follows or _has_gone(link):
             break
     link.send("end", {"run": place.name, "attempt": number, "size": files.size_of(log)})
+
+
+def _from_end(log: Path, request: wire.Message) -> int:
+    """Return where the last so many lines or bytes of the log begin."""
+    lines = asked.integer(request, "last_lines", 0)
+    if lines:
+        return files.last_lines(log, lines)
+    return max(0, files.size_of(log) - asked.integer(request, "last_bytes", LAST_BYTES))
 
 
 def _attempt(place: paths.RunDir, request: wire.Message) -> int:

@@ -93,7 +93,7 @@ def build(addresses: Sequence[Address]) -> tuple[Target, ...]:
         if plugin is None or not sender.add(plugin):
             raise ConfigError(
                 f"{address.origin}: no address that apprise knows{_scheme(address.secret)}",
-                hint="such as ntfys://TOPIC or mailtos://USER:PASSWORD@HOST; the value is not shown here",
+                hint=_known_instead(address.secret),
             )
         plugin.request_rate_per_sec = min(plugin.request_rate_per_sec, _MAX_PAUSE_S)
         targets.append(Target(address, str(plugin.service_name), sender))
@@ -103,6 +103,17 @@ def build(addresses: Sequence[Address]) -> tuple[Target, ...]:
 def _scheme(url: str) -> str:
     found = re.match(r"([a-z][a-z0-9+.-]{0,20})://", url, re.IGNORECASE)
     return f", of the kind {found.group(1).lower()}://" if found else ""
+
+
+def _known_instead(url: str) -> str:
+    """Return the kinds of address to take instead; a web address alone does not say what is there."""
+    if url.lower().startswith(("http://", "https://")):
+        plain = url.lower().startswith("http://")
+        kinds = "json://HOST/PATH or form://HOST/PATH" if plain else "jsons://HOST/PATH or forms://HOST/PATH"
+        return (
+            f"for a webhook of your own write {kinds}; apprise has kinds for ntfy, Slack, Discord and others"
+        )
+    return "such as ntfys://TOPIC or mailtos://USER:PASSWORD@HOST; the value is not shown here"
 
 
 def _hush() -> None:

@@ -94,8 +94,16 @@ def read_curves(record: Record, run_id: int, attempt: int | None = None) -> Curv
     attempts = [each for each in record.attempts(run_id) if attempt in (None, each.n)]
     curves = make_curves(name, attempts, record.metrics(run_id, attempt), record.gpus(run_id))
     if curves is None:
-        raise NotFound(f'run "{name}": no metric was recorded yet', hint="wait for its first logged step")
+        raise NotFound(f'run "{name}": no metric was recorded yet', hint=_missing_hint(record, run_id))
     return curves
+
+
+def _missing_hint(record: Record, run_id: int) -> str:
+    """Return what to do where there is no metric: a command of the user's own may never write one."""
+    spec = next(row.spec for row in record.runs(include_removed=True) if row.id == run_id)
+    if spec.get("command"):
+        return "a command's curves come from `metrics.jsonl` in its attempt's directory, an object a step"
+    return "wait for its first logged step"
 
 
 def make_curves(

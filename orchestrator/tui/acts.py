@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.text import Text
 
-from orchestrator.errors import ConfigError
+from orchestrator.errors import ConfigError, OrchestratorError
 from orchestrator.terminal import one_line, plain
 from orchestrator.tui.facts import detail_lines
 from orchestrator.tui.keys import help_text
@@ -143,14 +143,17 @@ class Acts:
 
     def _attach(self, row: RunRow) -> None:
         app = self._app
-        argv = tuple(app.desk.attach(row))
+        argv: tuple[str, ...] = ()
         problem = ""
         with app.suspend():
             before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is the other program's
             try:
+                argv = tuple(app.desk.attach(row))
                 done = subprocess.run(argv, check=False)
                 if done.returncode != 0:
                     problem = f"{argv[0]} {_ended(done.returncode)}"
+            except OrchestratorError as error:
+                problem = str(error)
             except OSError as error:
                 problem = f"{argv[0]} cannot be run: {error.strerror}"
             finally:

@@ -22,6 +22,7 @@ from orchestrator.cli.idle import idle_parts
 from orchestrator.cli.manpage import takes_value
 from orchestrator.cli.settings import VARIABLES
 from orchestrator.inventory import Inventory
+from orchestrator.inventory.models import Container, Host
 from orchestrator.types.failure import FailureClass
 from scripts.docs import examples, failures, included, keys, verbs, xids
 from scripts.docs.outside import asked_of_page, asked_of_site, asked_of_style
@@ -106,6 +107,12 @@ def test_the_verbs_page_has_codes_variables_and_files():
     assert "| `DFLASHCTL_RECORD` |" in MADE["verbs/index.md"]
     # The manual's words are these too, so a variable without any is without in both.
     assert [name for name in VARIABLES if f"| `{name}` |  |" in MADE["verbs/index.md"]] == []
+
+
+def test_every_key_of_the_inventory_is_told_of():
+    told = re.findall(r"^\| `(\w+)` \|", WRITTEN["docs/operations.md"], re.MULTILINE)
+    for model in (Host, Container):
+        assert set(model.model_fields) - {"name"} <= set(told)
 
 
 def test_every_key_of_a_playbook_is_told_of_in_its_readme():

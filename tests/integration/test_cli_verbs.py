@@ -179,9 +179,10 @@ def test_logs_by_tail_attempt_and_following(cli, lab):
     whole = cli.run("logs", "r1", "--attempt", "1", "--tail", "0").stdout
     assert whole.splitlines()[0].startswith(("stand-in", "step", "fresh", "start"))
     assert "step 299/400" in whole
-    short = cli.run("logs", "r1", "--attempt", "1", "--tail", "1").stdout
+    short = cli.run("logs", "r1", "--attempt", "1", "--tail", "1KiB").stdout
     assert whole.endswith(short)
     assert 0 < len(short) <= 1024
+    assert cli.run("logs", "r1", "--attempt", "1", "-n", "3").stdout.splitlines() == whole.splitlines()[-3:]
     assert "step 400/400" in cli.run("logs", "r1").stdout, "the newest attempt is the default"
 
 

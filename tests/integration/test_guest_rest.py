@@ -114,6 +114,7 @@ def test_tail_gives_the_end_or_any_part_of_a_log(guest):
     assert tail(offset=5, limit=7) == whole[5:12]
     assert tail(offset=5, limit=0) == b""
     assert tail(last_bytes=0) == b""
+    assert tail(last_lines=3) == b"".join(whole.splitlines(keepends=True)[-3:])
     assert tail(offset=1 << 40) == b""
     assert guest.ask("tail", run="r", attempt=2)[-1]["code"] == "not_found"
     assert guest.ask("tail", run="r", offset="x")[-1]["code"] == "bad_request"

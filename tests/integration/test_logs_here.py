@@ -64,6 +64,6 @@ def test_logs_chooses_by_attempt_time_rank_and_pattern(local):
     assert lines("--previous", "--rank", "1") == ["[rank1]: attempt 1"]
     assert on_terminal(local, "logs", "r", "-g", "Runtime(Error|Warning)") == log[2].encode() + b"\r\n"
     second = log[1][:26]  # in this zone, which is the container's too
-    assert lines("--since", second) == [log[1], *lines("--tail", "64")[2:]]
+    assert lines("--since", second) == [log[1], *lines("--tail", "64KiB")[2:]]
     quiet = local.run("logs", "r", "--since", "1ms")
     assert (quiet.stdout, "nothing was written since" in quiet.stderr) == ("", True)

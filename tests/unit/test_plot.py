@@ -241,3 +241,10 @@ def test_many_attempts_are_drawn_with_few_points(record: Record) -> None:
     curves = read_curves(record, run)
     assert sum(len(line.steps) for line in curves.lines) < 7_000
     assert len([line for line in chart(curves, 80) if "attempt " in line]) <= 10
+
+
+def test_a_command_without_metrics_is_told_where_they_would_be(record: Record) -> None:
+    new = record.save_run("cmd", {}, "local", {"command": ["sleep", "9"]}, NOW).id
+    with pytest.raises(NotFound) as raised:
+        read_curves(record, new)
+    assert "`metrics.jsonl` in its attempt's directory" in str(raised.value.hint)

@@ -248,6 +248,17 @@ def test_the_version_is_told_without_the_verbs(home):
     assert not loaded & HEAVY
 
 
+@pytest.mark.parametrize("verb", ["launch", "relaunch"])
+def test_a_configuration_is_a_bundled_one_or_a_file_here(home, press, verb):
+    (home / "my.toml").touch()
+    (home / "notes.txt").touch()
+    said, _ = press(f"dflashctl {verb} --config ")
+    assert {"tiny", "fast", "my.toml"} <= set(said.split())
+    assert "notes.txt" not in said
+    assert press(f"dflashctl {verb} --config my")[0].split() == ["my.toml"]
+    assert press(f"dflashctl {verb} --config some/")[0].split() == []
+
+
 def test_what_a_tab_knows_of_the_verbs_is_what_they_are():
     message = "run `python -m orchestrator.cli.verbtree`"
     assert TREE.read_text(encoding="utf-8") == verbtree.text(verbtree.tree()), message

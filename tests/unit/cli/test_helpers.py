@@ -115,10 +115,10 @@ def test_an_unknown_key_is_accepted_by_the_very_command_with_the_option_before_t
 def test_a_verb_of_the_record_names_the_one_that_accepts_keys(monkeypatch):
     monkeypatch.setattr("sys.argv", ["dflashctl", "status"])
     target = resolve(Inventory(), host="me@10.1.2.6:2222", ct=200, known_hosts="/k")
-    said = reaching._known_options(target).accept_command
+    said = reaching.known_options(target).accept_command
     where = "--host 10.1.2.6 --user me --port 2222 --known-hosts /k"
     assert said == f"`dflashctl inventory scan {where} --accept-new-host-key`"
-    assert reaching._known_options(resolve(Inventory(), host="local")).accept_command is None
+    assert reaching.known_options(resolve(Inventory(), host="local")).accept_command is None
 
 
 def test_a_login_that_nobody_named_is_root_and_one_that_was_named_stays(monkeypatch, tmp_path):

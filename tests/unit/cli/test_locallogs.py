@@ -78,8 +78,17 @@ def test_attempts_lines_and_times_are_chosen_as_from_the_container(folder, logs)
 
 def test_only_so_much_from_the_end(folder, logs):
     keep(folder, 3, (b"x" * 1023 + b"\n") * 100)
-    assert len(logs("--tail", "2")[1]) == 2048
+    assert len(logs("--tail", "2KiB")[1]) == 2048
     assert len(logs()[1]) == 64 << 10
+
+
+def test_the_last_lines_are_chosen_as_the_tool_tail_does(folder, logs, monkeypatch):
+    monkeypatch.setattr("orchestrator.cli.locallogs.BLOCK_BYTES", 7)
+    keep(folder, 3, b"".join(b"line %d\n" % number for number in range(50)) + b"no end")
+    assert logs("-n", "1")[1] == "no end\n"
+    assert logs("--tail", "3")[1] == "line 48\nline 49\nno end\n"
+    assert logs("-n", "3", "--grep", "48")[1] == "line 48\n"
+    assert len(logs("-n", "99")[1].splitlines()) == len(logs("-n", "0")[1].splitlines()) == 51
 
 
 def test_what_is_missing_is_said_where_it_is_missing(folder, logs):
@@ -187,3 +196,15 @@ def test_the_view_shows_the_copy_and_says_so_where_the_container_cannot_be_asked
     assert lines[0].startswith("(its log cannot be read now: ")
     assert lines[1].startswith("(from the copy on this machine: attempt 2, as of 10 min ago)")
     assert lines[2:] == ["first", "second"]
+
+
+def test_a_removal_where_the_host_is_gone_names_what_needs_no_host(folder, capsys):
+    code = app.run(["--record", str(SETTINGS.record), "rm", "b32", "--yes"])
+    assert code == Exit.UNREACHABLE
+    assert "connection refused" in (err := capsys.readouterr().err)
+    assert "`dflashctl rm b32 --forget` removes the entry here" in err
+
+
+def test_a_stop_says_at_once_what_it_waits_for_where_there_is_no_terminal(folder, capsys):
+    assert app.run(["--record", str(SETTINGS.record), "stop", "b32"]) == Exit.UNREACHABLE
+    assert capsys.readouterr().err.startswith("stopping b32, up to 30s\n")

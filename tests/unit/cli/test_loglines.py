@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cli.loglines import LineFilter, LogPrinter, since_fields, since_remark
+from orchestrator.cli.loglines import LineFilter, LogPrinter, Tail, since_fields, since_remark
 from orchestrator.errors import ConfigError, Exit
 
 NOW = datetime(2026, 11, 29, 19, 30, tzinfo=timezone.utc)
@@ -74,7 +74,12 @@ def test_a_log_without_ranks_says_so_and_one_with_others_is_simply_quiet():
     assert not chosen.keeps("step 1/9 loss 2.0")
     assert "no line here is marked with a rank" in (chosen.remark() or "")
     assert not chosen.keeps("[rank2]: x")
+    assert chosen.remark() == "no line matches"
+    assert chosen.keeps("[rank3]: x")
     assert chosen.remark() is None
+    chosen = LineFilter.of("Error", None)
+    assert not chosen.keeps("step 1/9 loss 2.0")
+    assert chosen.remark() == "no line matches"
 
 
 @pytest.mark.parametrize("grep", ["(", "a{9999}", r"(?=x)", r"(a)\1"])
@@ -142,3 +147,17 @@ def test_how_the_beginning_was_found_is_said_only_where_it_matters():
     assert "begins at its start" in (since_remark("none", follows=True) or "")
     assert "nothing was written" in (since_remark("quiet", follows=False) or "")
     assert since_remark("quiet", follows=True) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "tail"),
+    [("0", Tail()), ("200", Tail(lines=200)), ("64KiB", Tail(size=65536)), ("2 MiB", Tail(size=2 << 20))],
+)
+def test_a_tail_is_lines_or_a_size(text, tail):
+    assert Tail.of(text) == tail
+
+
+@pytest.mark.parametrize("text", ["-1", "", "64KB", "1.5", "9" * 5000])
+def test_a_tail_that_is_neither_is_told(text):
+    with pytest.raises(ConfigError, match="neither a number of lines nor a size"):
+        Tail.of(text)

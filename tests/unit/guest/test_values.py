@@ -1,6 +1,7 @@
 """The guest's pure parts: names, values on the wire, what is news of a GPU."""
 
 import json
+import subprocess
 from typing import Any
 
 import pytest
@@ -136,3 +137,15 @@ def test_what_is_run_again_is_whole_or_cannot_be_run_again():
         spec_from_document(told)
     small = {**document, "config_toml": config[:1000]}
     assert files.whole(small) is small
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"a", b"a\n", b"a\n\nb", b"one\ntwo\n" * 20, b"x" * 50 + b"\ny"]
+)
+@pytest.mark.parametrize("count", [1, 2, 3, 39, 40, 100])
+def test_the_last_lines_begin_where_the_tool_tail_has_them(tmp_path, monkeypatch, text, count):
+    monkeypatch.setattr(files, "BLOCK_BYTES", 7)
+    path = tmp_path / "log"
+    path.write_bytes(text)
+    wanted = subprocess.run(["tail", "-n", str(count), path], capture_output=True, check=True).stdout
+    assert text[files.last_lines(path, count) :] == wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.errors import CommandFailed, ConfigError
+from orchestrator.errors import CommandFailed, ConfigError, EnvironmentIncomplete, Exit
 from orchestrator.launch import RunSpec
 from orchestrator.preparing import check_argv, refusal
 
@@ -40,6 +40,16 @@ def test_a_trainer_that_cannot_be_imported_is_told_with_its_last_line():
     error = refusal("h/200", BUNDLED, 1, b"Traceback:\nModuleNotFoundError: No module named 'torch'\n")
     assert isinstance(error, CommandFailed)
     assert "python3 cannot run the trainer: ModuleNotFoundError: No module named 'torch'" in str(error)
+
+
+def test_packages_that_are_missing_are_no_fault_of_the_configuration():
+    said = b"trainer: ConfigInvalid: /usr/bin/python3: torch and numpy not installed; run python3 -m pip"
+    error = refusal("h/200", BUNDLED, 78, said)
+    assert isinstance(error, EnvironmentIncomplete)
+    assert error.exit_code is Exit.NOT_READY
+    shown = "h/200: the trainer's environment is incomplete: /usr/bin/python3: torch and numpy not installed"
+    assert error.message == shown
+    assert str(error.hint).startswith("`dflashctl provision` makes one that has them")
 
 
 def test_an_end_that_is_not_known_is_told_without_a_word():

@@ -114,6 +114,15 @@ def test_a_dead_man_of_the_environment_that_is_no_url_is_refused_without_showing
     assert DEADMAN_URL in str(raised.value)
 
 
+@pytest.mark.parametrize(("kind", "instead"), [("http", "json://"), ("https", "jsons://")])
+def test_a_web_address_is_told_which_kinds_send_to_one(kind, instead):
+    settings = load({"XDG_CONFIG_HOME": "/nonexistent", URLS: f"{kind}://127.0.0.1:9/{SECRET}"})
+    with pytest.raises(ConfigError) as raised:
+        build(settings.addresses)
+    assert f"write {instead}HOST/PATH" in str(raised.value.hint)
+    assert SECRET not in str(raised.value)
+
+
 def test_an_address_that_apprise_does_not_know_is_named_by_its_place_alone(caplog, capfd):
     settings = load({"XDG_CONFIG_HOME": "/nonexistent", URLS: f"foo://{SECRET}"})
     with pytest.raises(ConfigError) as raised:

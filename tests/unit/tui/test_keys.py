@@ -9,7 +9,7 @@ from contextlib import nullcontext
 import pytest
 from textual import events
 
-from orchestrator.errors import ConfigError, Exit, NotFound, RecordError
+from orchestrator.errors import ConfigError, Exit, HostKeyRefused, NotFound, RecordError
 from orchestrator.tui.app import WatchApp
 from orchestrator.tui.body import TALL, WIDE
 from orchestrator.tui.logview import MAX_LINES, LogView
@@ -534,3 +534,15 @@ def test_how_the_other_program_ended_is_said_in_words(three, monkeypatch, script
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     three.attaches = ["sh", "-c", script]
     assert said in three.play(keys="a").text
+
+
+def test_attach_that_is_refused_is_told_and_the_view_goes_on(three, monkeypatch):
+    monkeypatch.setattr(WatchApp, "suspend", lambda _: nullcontext())
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+
+    class Refusing(list[str]):
+        def __iter__(self):
+            raise HostKeyRefused("pve: unknown host key SHA256:x")
+
+    three.attaches = Refusing()
+    assert "pve: unknown host key SHA256:x" in three.play(keys="a").text
