@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from orchestrator.types.seen import Blind, Gpu, Heartbeat, Present
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.record import AttemptRow, DiagnosisRow, RunRow
     from orchestrator.types.failure import FailureClass
     from orchestrator.types.seen import Liveness, Reading
     from orchestrator.watch.runwatch import RunWatch
@@ -48,7 +47,7 @@ class RunCard:
 
     `state` is NEW until something was seen, `blind` says why nothing is seen now. `is_acting`: the watch may
     act on it. `remark` is what a person should know that is no state: a disk that fills, a playbook that
-    cannot be used.
+    cannot be used. `known_at`: nothing was seen by this watch, and this is what the record knew at that time.
     """
 
     id: int
@@ -67,6 +66,7 @@ class RunCard:
     checkpoint_step: int | None = None
     started_at: datetime | None = None
     looked_at: datetime | None = None
+    known_at: datetime | None = None
     clock_skew_s: float = 0.0
     blind: str | None = None
     next_act: NextAct | None = None
@@ -93,27 +93,6 @@ class RunCard:
         """Whether what is shown may be of the past."""
         age_s = self.age_s(now)
         return self.blind is not None or (age_s is not None and age_s > STALE_S and not self.has_ended)
-
-
-def card_of_row(row: RunRow, *, remark: str = "") -> RunCard:
-    """Return what the record alone knows of a run."""
-    return RunCard(id=row.id, name=row.name, target=row.target_key, state=row.state, remark=remark)
-
-
-def card_of_past(row: RunRow, attempt: AttemptRow | None, last: DiagnosisRow | None) -> RunCard:
-    """Return what the record tells of a run that is over, by its newest attempt and its last diagnosis."""
-    card = replace(card_of_row(row), has_ended=True)
-    if last is not None:
-        card = replace(card, summary=last.summary, failure=last.failure)
-    if attempt is not None:
-        card = replace(
-            card,
-            attempt=attempt.n,
-            step=attempt.last_step,
-            checkpoint_step=attempt.checkpoint_step,
-            started_at=attempt.started_at,
-        )
-    return card
 
 
 def card_of(run: RunWatch, *, remark: str = "") -> RunCard:

@@ -49,6 +49,7 @@ def run_body(card: RunCard) -> dict[str, Any]:
         "checkpoint_step": card.checkpoint_step,
         "started_at": moment(card.started_at),
         "looked_at": moment(card.looked_at),
+        "known_at": moment(card.known_at),
         "clock_skew_s": finite(card.clock_skew_s),
         "blind": optional(card.blind),
         "next_act": _next_act(card.next_act) if card.next_act is not None else None,

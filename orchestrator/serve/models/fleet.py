@@ -47,7 +47,10 @@ class Gpu(Model):
 
 
 class Run(Model):
-    """One run now. `blind`: why nothing is seen now; what else is told then is of the past."""
+    """One run now. `blind`: why nothing is seen now; what else is told then is of the past.
+
+    `known_at`: this service never saw the run, and what is told is what the record knew at that time.
+    """
 
     id: int
     name: str
@@ -67,6 +70,7 @@ class Run(Model):
     checkpoint_step: int | None
     started_at: str | None
     looked_at: str | None
+    known_at: str | None
     clock_skew_s: float | None
     blind: str | None
     next_act: NextAct | None

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.clock import timestamp
 from orchestrator.errors import HostUnreachable
-from orchestrator.fleet.card import card_of, card_of_past
+from orchestrator.fleet.card import card_of
+from orchestrator.fleet.past import card_of_past, needs_past, read_known, remembered
 from orchestrator.record import Record
 from orchestrator.types.decision import ActKind
 from orchestrator.types.failure import Diagnosis, FailureClass, RunState
@@ -44,6 +46,47 @@ def test_of_a_run_that_is_over_the_record_tells_how_it_ended(tmp_path):
     assert (card.state, card.attempt, card.step, card.checkpoint_step) == (RunState.FINISHED, 2, 60, 55)
     assert (card.summary, card.failure) == ("finished at step 60", FailureClass.COMPLETED)
     assert (card.started_at, card.looked_at) == (ago(40), None)
+
+
+def test_of_a_run_that_nobody_reaches_the_record_tells_the_last_that_was_known(bench):
+    row, record = bench.run.row, bench.record
+    record.save_attempt(row.id, 1, started_at=ago(99), ended_at=ago(50), last_step=9)
+    record.save_attempt(row.id, 2, started_at=ago(40), checkpoint_step=30)
+    line = {"kind": "train", "step": 32, "at": timestamp(ago(20)), "loss": 2.5}
+    record.add_metrics(row.id, 2, [line], NOW)
+    bench.lose(HostUnreachable("no route to host"))
+    bench.turn(pong=False)
+    card = card_of(bench.run)
+    assert needs_past(card)
+    card = remembered(card, read_known(record, row))
+    assert (card.state, card.attempt, card.step, card.checkpoint_step) == (RunState.BLIND, 2, 32, 30)
+    assert (card.loss, card.started_at, card.known_at, card.looked_at) == (2.5, ago(40), ago(20), None)
+    assert (card.eta_s, card.tokens_per_s, card.summary) == (None, None, "")
+    assert card.is_stale(NOW)
+
+
+def test_what_this_watch_saw_itself_needs_no_record(bench):
+    assert not needs_past(card_of(bench.run)), "nobody has looked yet"
+    bench.live()
+    assert not needs_past(card_of(bench.run))
+    bench.lose(HostUnreachable("no route to host"))
+    bench.turn(pong=False)
+    assert not needs_past(card_of(bench.run)), "what it saw is newer"
+
+
+def test_what_is_remembered_names_a_death_but_no_warning(bench):
+    row, record = bench.run.row, bench.record
+    record.save_attempt(row.id, 1, started_at=ago(99))
+    for state, expected in ((RunState.HEALTHY, None), (RunState.DEAD, FailureClass.OOM_CUDA)):
+        record.diagnosis(
+            row.id, 1, Diagnosis(state=state, failure=FailureClass.OOM_CUDA, summary="s"), ago(9)
+        )
+        assert read_known(record, row).failure is expected
+
+
+def test_of_a_run_that_was_never_seen_nothing_is_remembered(bench):
+    known = read_known(bench.record, bench.run.row)
+    assert (known.attempt, known.step, known.known_at) == (None, None, None)
 
 
 def test_before_a_look_nothing_is_known(bench):

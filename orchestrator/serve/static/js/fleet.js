@@ -18,7 +18,7 @@ const COLUMNS = [
   ["loss", "Loss", (card) => card.loss, "num"],
   ["speed", "tok/s", (card) => card.tokens_per_s, "num"],
   ["eta", "ETA", (card) => card.eta_s, "num"],
-  ["seen", "Seen", (card) => since(card.looked_at), "num"],
+  ["seen", "Seen", (card) => since(card.looked_at ?? card.known_at), "num"],
   ["try", "Try", (card) => card.attempt, "num"],
   ["next", "What and what next", (card) => card.next_act?.due_at ?? (card.next_act ? "~" : null)],
 ];

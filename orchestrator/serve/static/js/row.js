@@ -1,7 +1,7 @@
 // One row of the fleet: a cell is touched only when its text differs.
 
 import { el, now, put, ROOT, since } from "./page.js";
-import { duration, loss, nextAct, rate, stateOf, whole } from "./words.js";
+import { duration, loss, nextAct, rate, remembered, stateOf, whole } from "./words.js";
 
 const FRESH_S = 8; // a look alone is told every few seconds
 const STALE_S = 10;
@@ -66,7 +66,7 @@ export class Row {
   tick(acting) {
     const card = this.card;
     if (!card) return;
-    const age = since(card.looked_at);
+    const age = since(card.looked_at ?? card.known_at);
     put(this.seen, age === null ? (card.has_ended ? "" : "never") : age < FRESH_S ? "now" : duration(age));
     this.seen.classList.toggle("warn", !card.has_ended && (age === null ? card.state !== "new" : age > STALE_S));
     const text = said(card, acting);
@@ -79,7 +79,7 @@ export class Row {
 function said(card, acting) {
   const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
   const state = stateOf(card);
-  const what = card.blind ? `not seen: ${card.blind}` : state.level === "good" || state.level === "plain" ? "" : card.failure ?? card.summary;
+  const what = card.blind ? [`not seen: ${card.blind}`, remembered(card, now())].filter(Boolean).join("; ") : state.level === "good" || state.level === "plain" ? "" : card.failure ?? card.summary;
   const next = card.is_busy ? "acting now" : nextAct(card.next_act, due, acting && card.is_acting);
   return [what, next, card.remark].filter(Boolean).join("; ");
 }

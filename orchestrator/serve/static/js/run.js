@@ -2,7 +2,7 @@
 
 import { $, atMost, el, getJson, learnNow, loginHref, mayAct, now, post, put, say, since } from "./page.js";
 import { showHealth, Stream } from "./stream.js";
-import { clock, duration, loss, nextAct, rate, stateOf, whole } from "./words.js";
+import { clock, duration, loss, nextAct, rate, remembered, stateOf, whole } from "./words.js";
 import { Charts } from "./charts.js";
 import { Heat } from "./heat.js";
 import { drawAttempts, drawEnvironment, drawPlan, drawProofs, drawStory } from "./story.js";
@@ -89,9 +89,9 @@ function drawNow() {
 function drawTimes() {
   if (!card) return;
   const age = since(card.looked_at);
-  fact("seen", age === null ? (card.has_ended ? "" : "never") : age < 8 ? "now" : `${duration(age)} ago`);
+  fact("seen", age === null ? (card.has_ended ? "" : card.known_at ? `not by this watch; known ${duration(since(card.known_at))} ago` : "never") : age < 8 ? "now" : `${duration(age)} ago`);
   values.get("seen")[1].className = !card.has_ended && age !== null && age > staleS ? "warn" : "";
-  put(old, card.blind ? (age === null ? "It was never seen." : `What is shown here is of the last look, ${duration(age)} ago.`) : "");
+  put(old, card.blind ? (age === null ? remembered(card, now()) || "It was never seen." : `What is shown here is of the last look, ${duration(age)} ago.`) : "");
   fact("ETA", card.blind ? "" : duration(card.eta_s));
   fact("attempt began", card.started_at ? `${clock(card.started_at, now())} (${duration(since(card.started_at))} ago)` : "");
   const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
