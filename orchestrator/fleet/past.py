@@ -16,7 +16,14 @@ _ENDS = frozenset({RunState.DEAD, RunState.HUNG})
 
 def card_of_row(row: RunRow, *, remark: str = "") -> RunCard:
     """Return what its row alone tells of a run."""
-    return RunCard(id=row.id, name=row.name, target=row.target_key, state=row.state, remark=remark)
+    return RunCard(
+        id=row.id,
+        name=row.name,
+        target=row.target_key,
+        state=row.state,
+        remark=remark,
+        kind=str(row.spec.get("kind") or "trainer"),
+    )
 
 
 def card_of_past(row: RunRow, attempt: AttemptRow | None, last: DiagnosisRow | None) -> RunCard:

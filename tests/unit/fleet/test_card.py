@@ -167,6 +167,42 @@ def test_a_next_attempt_is_not_blind_until_it_was_looked_at(bench):
     assert [card.state for card in seen] == [RunState.NEW, RunState.HEALTHY]
 
 
+def test_a_run_that_stands_still_has_no_rate_and_no_time_to_its_end(bench):
+    bench.live(step=40, total_steps=100, step_s=0.5, tokens_per_s=1200.0)
+    first = card_of(bench.run)
+    assert first.moved_at == first.looked_at
+    bench.turn(29)
+    card = card_of(bench.run)
+    assert card.eta_s == pytest.approx(30.0), "it may yet be a slow step"
+    assert card.tokens_per_s == 1200.0
+    bench.turn(10)
+    card = card_of(bench.run)
+    assert card.state is RunState.HEALTHY
+    assert (card.eta_s, card.tokens_per_s, card.moved_at) == (None, None, first.moved_at)
+    assert card.is_overdue(bench.clock.now())
+    bench.live(step=41, total_steps=100, step_s=0.5, tokens_per_s=1100.0)
+    card = card_of(bench.run)
+    assert card.eta_s == pytest.approx(29.5)
+    assert card.tokens_per_s == 1100.0
+    assert card.moved_at == bench.clock.now()
+
+
+def test_a_slow_step_another_phase_and_an_end_are_not_overdue():
+    fields = {"phase": "train", "step": 3, "step_s": 20.0, "moved_at": ago(199)}
+    assert not make_card(**fields).is_overdue(NOW)
+    assert make_card(**{**fields, "moved_at": ago(201)}).is_overdue(NOW)
+    untimed = {**fields, "step_s": None}
+    assert not make_card(**{**untimed, "moved_at": ago(119)}).is_overdue(NOW)
+    assert make_card(**untimed).is_overdue(NOW)
+    for changes in (
+        {"phase": "checkpoint"},
+        {"has_ended": True},
+        {"state": RunState.DEAD},
+        {"moved_at": None},
+    ):
+        assert not make_card(**{**untimed, **changes}).is_overdue(NOW), changes
+
+
 def test_what_is_old_is_stale_unless_the_run_has_ended():
     assert make_card(looked_at=ago(11)).is_stale(NOW)
     assert not make_card(looked_at=ago(9)).is_stale(NOW)

@@ -57,6 +57,9 @@ export function remembered(card, nowMs) {
   return `last known: ${parts.filter(Boolean).join(", ")}`;
 }
 
+/** "last step 2 m 5 s ago" of a run in training that got no further for far longer than a step takes; `agoS`: since then. */
+export const still = (card, agoS) => (!card.is_overdue || card.blind ? "" : card.step ? `last step ${duration(agoS)} ago` : `no step for ${duration(agoS)}`);
+
 // state: [glyph, word, level, how urgent in a list (0 first)]
 const STATES = {
   dead: ["✕", "dead", "bad", 0],
