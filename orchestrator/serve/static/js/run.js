@@ -128,7 +128,7 @@ async function fetchDetail() {
   learnNow(detail.at);
   if (!card) take(detail);
   // A part that says the same is left alone: what is open in it and selected stays so.
-  draw("why-body", { d: detail.diagnoses }, (box) => drawProofs(box, detail));
+  draw("why-body", [detail.diagnoses, detail.attempts.at(-1)?.n], (box) => drawProofs(box, detail));
   draw("attempts-body", detail.attempts, (box) => drawAttempts(box, detail));
   draw("story-body", detail.timeline, (box) => drawStory(box, detail));
   draw("differs-body", detail.environment, (box) => drawEnvironment(box, detail));
