@@ -141,6 +141,8 @@ def test_every_page_is_for_everyone(local, served, visit, scheme, size):
     blind = page.locator(".rows > .row").filter(has_text="out-of-reach")
     expect(blind).to_contain_text("blind")
     expect(blind).to_contain_text("not seen:")
+    expect(blind).to_contain_text("last known: step 32, attempt 2")
+    expect(blind.locator(".step")).to_have_text("32")
     expect(page.get_by_role("status").filter(has_text="The watch does not see everything")).to_be_visible()
     ready = {
         "/": ".rows > .row",
@@ -192,4 +194,6 @@ def _add_blind(record: Record, local) -> None:
     spec = spec_document(
         RunSpec(run="out-of-reach", config="tiny"), state_dir="/nowhere", attempt=1, created_at="t"
     )
-    record.save_run("out-of-reach", target.to_json(), target.key, spec, SystemClock().now())
+    now = SystemClock().now()
+    row = record.save_run("out-of-reach", target.to_json(), target.key, spec, now)
+    record.save_attempt(row.id, 2, started_at=now, last_step=32)

@@ -85,7 +85,7 @@ export class Row {
 function said(card, acting) {
   const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
   const state = stateOf(card);
-  const what = card.blind ? [`not seen: ${card.blind}`, remembered(card, now())].filter(Boolean).join("; ") : state.level === "good" || state.level === "plain" ? still(card, since(card.moved_at)) : card.failure ?? card.summary;
+  const what = card.blind ? [remembered(card, now()), `not seen: ${card.blind}`].filter(Boolean).join("; ") : state.level === "good" || state.level === "plain" ? still(card, since(card.moved_at)) : card.failure ?? card.summary;
   const next = card.is_busy ? "acting now" : nextAct(card.next_act, due, acting && card.is_acting);
   return [what, next, card.remark].filter(Boolean).join("; ");
 }
