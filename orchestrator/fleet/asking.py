@@ -66,7 +66,7 @@ class Asking:
         """
 
         def work(operator: Operator) -> str:
-            stopped = operator.stop(row, reason=f"stopped by its user, {asked_by}")
+            stopped = operator.stop(row, reason=asked_by)
             return "was not running" if stopped.get("already") else "stopped by its user"
 
         self._begin(row, "stopping, as asked", work)

@@ -14,11 +14,16 @@ from orchestrator.types.seen import Blind, Gpu, Heartbeat, Present
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from orchestrator.record import AttemptRow, DiagnosisRow, RunRow
+    from orchestrator.observe.attempt import AttemptView
     from orchestrator.types.failure import FailureClass
     from orchestrator.types.seen import Liveness, Reading
     from orchestrator.watch.runwatch import RunWatch
 
+OVERDUE_S = (
+    30.0  # without a new step, and at least so many steps' time; with no time of a step known UNTIMED_S
+)
+OVERDUE_STEPS = 10
+UNTIMED_S = 120.0
 STALE_S = 10.0  # a guest that is there says something every few seconds
 
 
@@ -48,7 +53,8 @@ class RunCard:
 
     `state` is NEW until something was seen, `blind` says why nothing is seen now. `is_acting`: the watch may
     act on it. `remark` is what a person should know that is no state: a disk that fills, a playbook that
-    cannot be used.
+    cannot be used. `known_at`: nothing was seen by this watch, and this is what the record knew at that time.
+    `moved_at`: when a new step or phase was last seen. `kind`: of the run's spec, "trainer" or "command".
     """
 
     id: int
@@ -67,6 +73,9 @@ class RunCard:
     checkpoint_step: int | None = None
     started_at: datetime | None = None
     looked_at: datetime | None = None
+    known_at: datetime | None = None
+    moved_at: datetime | None = None
+    kind: str = "trainer"
     clock_skew_s: float = 0.0
     blind: str | None = None
     next_act: NextAct | None = None
@@ -80,8 +89,10 @@ class RunCard:
 
     @property
     def eta_s(self) -> float | None:
-        """The seconds to the last step at the present speed; None where that is not known."""
+        """The seconds to the last step at the present speed; None where that is not known or stands still."""
         if self.step is None or not self.total_steps or not self.step_s or self.state is not RunState.HEALTHY:
+            return None
+        if self.looked_at is not None and self.is_overdue(self.looked_at):
             return None
         return max(0, self.total_steps - self.step) * self.step_s
 
@@ -89,31 +100,18 @@ class RunCard:
         """How long ago the last good look was; never negative, though a clock was set back."""
         return max(0.0, (now - self.looked_at).total_seconds()) if self.looked_at is not None else None
 
+    def is_overdue(self, now: datetime) -> bool:
+        """Whether a run in training took far longer for its next step than its steps took."""
+        is_living = self.state is RunState.HEALTHY and not self.has_ended
+        if not is_living or self.phase != "train" or self.moved_at is None:
+            return False
+        limit_s = max(OVERDUE_S, OVERDUE_STEPS * self.step_s) if self.step_s else UNTIMED_S
+        return (now - self.moved_at).total_seconds() > limit_s
+
     def is_stale(self, now: datetime) -> bool:
         """Whether what is shown may be of the past."""
         age_s = self.age_s(now)
         return self.blind is not None or (age_s is not None and age_s > STALE_S and not self.has_ended)
-
-
-def card_of_row(row: RunRow, *, remark: str = "") -> RunCard:
-    """Return what the record alone knows of a run."""
-    return RunCard(id=row.id, name=row.name, target=row.target_key, state=row.state, remark=remark)
-
-
-def card_of_past(row: RunRow, attempt: AttemptRow | None, last: DiagnosisRow | None) -> RunCard:
-    """Return what the record tells of a run that is over, by its newest attempt and its last diagnosis."""
-    card = replace(card_of_row(row), has_ended=True)
-    if last is not None:
-        card = replace(card, summary=last.summary, failure=last.failure)
-    if attempt is not None:
-        card = replace(
-            card,
-            attempt=attempt.n,
-            step=attempt.last_step,
-            checkpoint_step=attempt.checkpoint_step,
-            started_at=attempt.started_at,
-        )
-    return card
 
 
 def card_of(run: RunWatch, *, remark: str = "") -> RunCard:
@@ -122,7 +120,7 @@ def card_of(run: RunWatch, *, remark: str = "") -> RunCard:
     beat = view.heartbeat.value if view is not None and isinstance(view.heartbeat, Present) else None
     forecast = run.notices.forecast
     gpus = tracker.gpus
-    return RunCard(
+    card = RunCard(
         id=run.row.id,
         name=run.row.name,
         target=run.row.target_key,
@@ -139,6 +137,8 @@ def card_of(run: RunWatch, *, remark: str = "") -> RunCard:
         checkpoint_step=tracker.checkpoint_step,
         started_at=_near(view.began_at, tracker.clock_skew_s) if view is not None else None,
         looked_at=tracker.looked_at,
+        moved_at=_moved_at(view) if view is not None else None,
+        kind=str(run.row.spec.get("kind") or "trainer"),
         clock_skew_s=tracker.clock_skew_s,
         blind=_blind(tracker.liveness),
         next_act=_next_act(run),
@@ -150,6 +150,13 @@ def card_of(run: RunWatch, *, remark: str = "") -> RunCard:
         gpus=_gpus(gpus.value, tracker.own_gpus) if isinstance(gpus, Present) else (),
         gpu_problem=gpus.reason if isinstance(gpus, Blind) else None,
     )
+    is_still = card.looked_at is not None and card.is_overdue(card.looked_at)
+    return replace(card, tokens_per_s=None) if is_still else card
+
+
+def _moved_at(view: AttemptView) -> datetime | None:
+    told = (view.heartbeat_seen_at, view.step_seen_at)
+    return max((at for at in told if at is not None), default=None)
 
 
 def _step(run: RunWatch, beat: Heartbeat | None) -> int | None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.contained import contained
 from orchestrator.errors import ConfigError, Exit, OrchestratorError, PlaybookError
-from orchestrator.fleet.card import card_of, card_of_past, card_of_row
+from orchestrator.fleet.card import card_of
+from orchestrator.fleet.past import card_of_row, needs_past, read_known, read_past, remembered
 from orchestrator.types.failure import RunState
 from orchestrator.watch import Watched, Watcher
 from orchestrator.watch.events import Level, WatchEvent
@@ -45,12 +46,16 @@ OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 
 @dataclass
 class _Known:
-    """A run that is watched. `remark`: what is wrong with its playbook; `is_stopgap`: it has another."""
+    """A run that is watched. `remark`: what is wrong with its playbook; `is_stopgap`: it has another.
+
+    `past`: of one that is not seen, by the record.
+    """
 
     watch: RunWatch
     playbook: Playbook
     remark: str = ""
     is_stopgap: bool = False
+    past: RunCard | None = None
 
 
 @dataclass
@@ -231,7 +236,7 @@ class FleetWatch:
             if self._ways.takes_ended or self._rows.is_wanted(row):
                 self._add(row)
             elif row.id not in self._rows.past:
-                self._rows.past[row.id] = self._past(row)
+                self._rows.past[row.id] = read_past(self._record, row)
         self._rows.past = {
             run_id: card for run_id, card in self._rows.past.items() if run_id in self._rows.rows
         }
@@ -302,10 +307,11 @@ class FleetWatch:
         for run_id, row in self._rows.rows.items():
             known = self._known.get(run_id)
             if known is not None:
-                yield card_of(known.watch, remark=known.remark)
+                card = card_of(known.watch, remark=known.remark)
+                yield self._remembered(card, known) if needs_past(card) else card
             else:
                 yield self._rows.past.get(run_id) or card_of_row(row)
 
-    def _past(self, row: RunRow) -> RunCard:
-        attempts = self._record.attempts(row.id)
-        return card_of_past(row, attempts[-1] if attempts else None, self._record.latest_diagnosis(row.id))
+    def _remembered(self, card: RunCard, known: _Known) -> RunCard:
+        known.past = known.past or read_known(self._record, known.watch.row)
+        return remembered(card, known.past)

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 from orchestrator.errors import NotFound
-from orchestrator.plot.scale import Point, robust_limits, thinned
+from orchestrator.plot.scale import Point, left_out, robust_limits, thinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -219,11 +219,7 @@ def _panel(
     if not values:
         return Panel(title, 0.0, 1.0, of)
     low, high = robust_limits(values)
-    above = sum(value > high for value in values)
-    below = sum(value < low for value in values)
-    told = [f"{above} of {len(values)} points above {high:.3g} (up to {max(values):.3g})"] if above else []
-    told += [f"{below} below {low:.3g} (down to {min(values):.3g})"] if below else []
-    note = f"{title.partition(' (')[0]}: {' and '.join(told)} are not shown" if told else ""
+    note = left_out(title.partition(" (")[0], values, low, high)
     low = low if base is None else min(low, base)
     room = (high - low or abs(high) or 1.0) * 0.05
     return Panel(title, low - room if base is None else low, high + room, of, note)

@@ -29,6 +29,15 @@ def robust_limits(values: Sequence[float]) -> tuple[float, float]:
     )
 
 
+def left_out(what: str, values: Sequence[float], low: float, high: float) -> str:
+    """Return what a reader has to know of the values beyond the limits; empty if there are none."""
+    above = sum(value > high for value in values)
+    below = sum(value < low for value in values)
+    told = [f"{above} of {len(values)} points above {high:.3g} (up to {max(values):.3g})"] if above else []
+    told += [f"{below} below {low:.3g} (down to {min(values):.3g})"] if below else []
+    return f"{what}: {' and '.join(told)} are not shown" if told else ""
+
+
 def thinned(points: Sequence[Point], limit: int) -> list[Point]:
     """Return about `limit` of the points: of each of equal spans of steps the lowest and the highest."""
     if len(points) <= limit:

@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from orchestrator import __version__
 from orchestrator.errors import ActRefused
-from orchestrator.fleet.card import card_of_row
+from orchestrator.fleet.past import card_of_row
 from orchestrator.serve import curves, models, stream
 from orchestrator.serve.cards import run_body
 from orchestrator.serve.detail import history_body, read

@@ -23,6 +23,7 @@ _PROGRESS = (
     "step_s",
     "checkpoint_step",
     "looked_at",
+    "moved_at",
     "clock_skew_s",
     "gpus",
 )
@@ -49,6 +50,10 @@ def run_body(card: RunCard) -> dict[str, Any]:
         "checkpoint_step": card.checkpoint_step,
         "started_at": moment(card.started_at),
         "looked_at": moment(card.looked_at),
+        "known_at": moment(card.known_at),
+        "moved_at": moment(card.moved_at),
+        "is_overdue": card.looked_at is not None and card.is_overdue(card.looked_at),
+        "kind": line(card.kind),
         "clock_skew_s": finite(card.clock_skew_s),
         "blind": optional(card.blind),
         "next_act": _next_act(card.next_act) if card.next_act is not None else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from orchestrator.plot.scale import left_out, robust_limits
 from orchestrator.report.attempts import is_death
 from orchestrator.serve.texts import finite, line, moment
 
@@ -30,7 +31,18 @@ def curves_body(attempts: Sequence[AttemptRow], metrics: Sequence[MetricRow]) ->
     share = min(MAX_POINTS, max(MIN_POINTS, MAX_ALL_POINTS // max(1, len(steps))))
     series = [_series(n, thinned(rows, share, lambda row: row.loss)) for n, rows in sorted(steps.items())]
     deaths = [_death(each, steps.get(each.n, [])) for each in attempts if is_death(each)]
-    return {"num_attempts": len(attempts), "series": series, "deaths": deaths}
+    limits = _loss_limits([row for rows in steps.values() for row in rows])
+    return {"num_attempts": len(attempts), "series": series, "deaths": deaths, "loss_limits": limits}
+
+
+def _loss_limits(rows: Sequence[MetricRow]) -> dict[str, Any] | None:
+    """Return the limits of a picture that a few losses far off would flatten; None if it may show all."""
+    losses = [loss for row in rows if (loss := finite(row.loss)) is not None]
+    if not losses:
+        return None
+    low, high = robust_limits(losses)
+    note = left_out("training loss", losses, low, high)
+    return {"low": low, "high": high, "note": note} if note else None
 
 
 def _series(attempt: int, rows: Sequence[MetricRow]) -> dict[str, Any]:

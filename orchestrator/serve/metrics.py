@@ -19,6 +19,7 @@ from orchestrator.types.failure import RunState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from datetime import datetime
 
     from prometheus_client.metrics_core import Metric
 
@@ -94,7 +95,7 @@ class FleetCollector(Collector):
                 state.add_metric([*labels, each.value], float(card.state is each))
             told = {"phase": card.phase or "", "failure": card.failure.value if card.failure else ""}
             info.add_metric(labels, told)
-            for name, value in _values(card, card.age_s(now)).items():
+            for name, value in _values(card, now).items():
                 if (number := finite(value)) is not None:
                     numbers[name].add_metric(labels, number)
         yield state
@@ -145,13 +146,16 @@ _NUMBERS = {
     "dflash_run_checkpoint_step": "The newest complete checkpoint.",
     "dflash_run_attempt": "The newest attempt's number.",
     "dflash_run_look_age_seconds": "Since the last good look.",
+    "dflash_run_step_age_seconds": "Since a new step or phase was last seen, of a run that lives.",
     "dflash_run_blind": "1 if nothing can be seen of it.",
     "dflash_run_attempts_left": "Relaunches left for the present cause.",
     "dflash_run_clock_skew_seconds": "The container's clock less the one here.",
 }
 
 
-def _values(card: RunCard, age_s: float | None) -> dict[str, float | None]:
+def _values(card: RunCard, now: datetime) -> dict[str, float | None]:
+    lives = card.state is RunState.HEALTHY and card.blind is None and not card.has_ended
+    moved_s = max(0.0, (now - card.moved_at).total_seconds()) if lives and card.moved_at is not None else None
     left = card.next_act.attempts_left if card.next_act is not None else None
     return {
         "dflash_run_step": card.step,
@@ -162,7 +166,8 @@ def _values(card: RunCard, age_s: float | None) -> dict[str, float | None]:
         "dflash_run_eta_seconds": card.eta_s,
         "dflash_run_checkpoint_step": card.checkpoint_step,
         "dflash_run_attempt": card.attempt,
-        "dflash_run_look_age_seconds": age_s,
+        "dflash_run_look_age_seconds": card.age_s(now),
+        "dflash_run_step_age_seconds": moved_s,
         "dflash_run_blind": float(card.blind is not None),
         "dflash_run_attempts_left": left,
         "dflash_run_clock_skew_seconds": card.clock_skew_s,

@@ -70,6 +70,9 @@ def test_a_death_is_seen_explained_and_mended(local, served, visit):
     expect(page.locator("#now")).to_contain_text(re.compile(r"attempt\s*2"))
     expect(page.locator("#curves .key li")).to_have_count(2)
     expect(page.locator("#attempts tbody tr")).to_have_count(2)
+    expect(hit).to_be_hidden()  # what an earlier attempt died of is folded
+    page.get_by_text("Attempt 1, before the newest").click()
+    expect(hit).to_be_visible()
     page.get_by_text("The newest values as a table").click()
     expect(page.locator("#curves tbody")).to_contain_text("fx_trace_race")
 
@@ -138,10 +141,12 @@ def test_every_page_is_for_everyone(local, served, visit, scheme, size):
     blind = page.locator(".rows > .row").filter(has_text="out-of-reach")
     expect(blind).to_contain_text("blind")
     expect(blind).to_contain_text("not seen:")
+    expect(blind).to_contain_text("last known: step 32, attempt 2")
+    expect(blind.locator(".step")).to_have_text("32")
     expect(page.get_by_role("status").filter(has_text="The watch does not see everything")).to_be_visible()
     ready = {
         "/": ".rows > .row",
-        "/runs/1": ".around .hit",
+        "/runs/1": "#why .past summary",
         "/runs/1/log": ".view .l",
         "/login": "#token",
         "/nowhere": "h1",
@@ -189,4 +194,6 @@ def _add_blind(record: Record, local) -> None:
     spec = spec_document(
         RunSpec(run="out-of-reach", config="tiny"), state_dir="/nowhere", attempt=1, created_at="t"
     )
-    record.save_run("out-of-reach", target.to_json(), target.key, spec, SystemClock().now())
+    now = SystemClock().now()
+    row = record.save_run("out-of-reach", target.to_json(), target.key, spec, now)
+    record.save_attempt(row.id, 2, started_at=now, last_step=32)

@@ -47,7 +47,11 @@ class Gpu(Model):
 
 
 class Run(Model):
-    """One run now. `blind`: why nothing is seen now; what else is told then is of the past."""
+    """One run now. `blind`: why nothing is seen now; what else is told then is of the past.
+
+    `known_at`: this service never saw the run, and what is told is what the record knew at that time.
+    `moved_at`: when a new step or phase was last seen; `is_overdue`: far longer ago than a step takes.
+    """
 
     id: int
     name: str
@@ -67,6 +71,10 @@ class Run(Model):
     checkpoint_step: int | None
     started_at: str | None
     looked_at: str | None
+    known_at: str | None
+    moved_at: str | None
+    is_overdue: bool
+    kind: str
     clock_skew_s: float | None
     blind: str | None
     next_act: NextAct | None

@@ -203,12 +203,24 @@ class Death(Model):
     at: str | None
 
 
+class LossLimits(Model):
+    """What a picture of the losses shows, so that a few far off do not flatten the rest; `note` says it."""
+
+    low: float
+    high: float
+    note: str
+
+
 class Curves(Model):
-    """A run's curves, one series an attempt that logged a step; at most 2,000 points each."""
+    """A run's curves, one series an attempt that logged a step; at most 2,000 points each.
+
+    `loss_limits` null: a picture may show all losses.
+    """
 
     num_attempts: int
     series: list[Series]
     deaths: list[Death]
+    loss_limits: LossLimits | None
 
 
 class GpuSeries(Model):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,6 +13,10 @@ from orchestrator.fleet import Board, FleetWatch, Ways, service
 from orchestrator.mirror import Keeper
 from orchestrator.playbook import load, shipped
 from orchestrator.record import Record
+
+if TYPE_CHECKING:
+    from orchestrator.record import RunRow
+    from orchestrator.site import Site
 
 CLOCK = SystemClock()
 
@@ -36,6 +41,10 @@ def wait_until(is_so) -> None:
         time.sleep(0.02)
 
 
+def no_site(row: RunRow) -> Site:
+    raise AssertionError(f"there is no run, but {row.name} was asked for")
+
+
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     monkeypatch.setattr(service, "AGAIN_S", 0.05)
@@ -43,9 +52,7 @@ def made(tmp_path, monkeypatch):
 
     def make(*, begins_anew: bool) -> tuple[FleetWatch, Failing]:
         record = Record.open(tmp_path / "record.sqlite3")
-        ways = Ways(
-            site=lambda _row: None, playbook=lambda _row: load(shipped()), shipped=lambda: load(shipped())
-        )
+        ways = Ways(site=no_site, playbook=lambda _row: load(shipped()), shipped=lambda: load(shipped()))
         fleet = FleetWatch(
             record, Board(CLOCK), CLOCK, ways, acting=True, begins_anew=begins_anew,
             mirror=Keeper(tmp_path / "logs", CLOCK),

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.clock import timestamp
 from orchestrator.errors import HostUnreachable
-from orchestrator.fleet.card import card_of, card_of_past
+from orchestrator.fleet.card import card_of
+from orchestrator.fleet.past import card_of_past, needs_past, read_known, remembered
 from orchestrator.record import Record
 from orchestrator.types.decision import ActKind
 from orchestrator.types.failure import Diagnosis, FailureClass, RunState
@@ -44,6 +46,47 @@ def test_of_a_run_that_is_over_the_record_tells_how_it_ended(tmp_path):
     assert (card.state, card.attempt, card.step, card.checkpoint_step) == (RunState.FINISHED, 2, 60, 55)
     assert (card.summary, card.failure) == ("finished at step 60", FailureClass.COMPLETED)
     assert (card.started_at, card.looked_at) == (ago(40), None)
+
+
+def test_of_a_run_that_nobody_reaches_the_record_tells_the_last_that_was_known(bench):
+    row, record = bench.run.row, bench.record
+    record.save_attempt(row.id, 1, started_at=ago(99), ended_at=ago(50), last_step=9)
+    record.save_attempt(row.id, 2, started_at=ago(40), checkpoint_step=30)
+    line = {"kind": "train", "step": 32, "at": timestamp(ago(20)), "loss": 2.5}
+    record.add_metrics(row.id, 2, [line], NOW)
+    bench.lose(HostUnreachable("no route to host"))
+    bench.turn(pong=False)
+    card = card_of(bench.run)
+    assert needs_past(card)
+    card = remembered(card, read_known(record, row))
+    assert (card.state, card.attempt, card.step, card.checkpoint_step) == (RunState.BLIND, 2, 32, 30)
+    assert (card.loss, card.started_at, card.known_at, card.looked_at) == (2.5, ago(40), ago(20), None)
+    assert (card.eta_s, card.tokens_per_s, card.summary) == (None, None, "")
+    assert card.is_stale(NOW)
+
+
+def test_what_this_watch_saw_itself_needs_no_record(bench):
+    assert not needs_past(card_of(bench.run)), "nobody has looked yet"
+    bench.live()
+    assert not needs_past(card_of(bench.run))
+    bench.lose(HostUnreachable("no route to host"))
+    bench.turn(pong=False)
+    assert not needs_past(card_of(bench.run)), "what it saw is newer"
+
+
+def test_what_is_remembered_names_a_death_but_no_warning(bench):
+    row, record = bench.run.row, bench.record
+    record.save_attempt(row.id, 1, started_at=ago(99))
+    for state, expected in ((RunState.HEALTHY, None), (RunState.DEAD, FailureClass.OOM_CUDA)):
+        record.diagnosis(
+            row.id, 1, Diagnosis(state=state, failure=FailureClass.OOM_CUDA, summary="s"), ago(9)
+        )
+        assert read_known(record, row).failure is expected
+
+
+def test_of_a_run_that_was_never_seen_nothing_is_remembered(bench):
+    known = read_known(bench.record, bench.run.row)
+    assert (known.attempt, known.step, known.known_at) == (None, None, None)
 
 
 def test_before_a_look_nothing_is_known(bench):
@@ -122,6 +165,42 @@ def test_a_next_attempt_is_not_blind_until_it_was_looked_at(bench):
         seen.append(card_of(bench.run))
     assert [(card.attempt, card.blind) for card in seen] == [(2, None), (2, None)]
     assert [card.state for card in seen] == [RunState.NEW, RunState.HEALTHY]
+
+
+def test_a_run_that_stands_still_has_no_rate_and_no_time_to_its_end(bench):
+    bench.live(step=40, total_steps=100, step_s=0.5, tokens_per_s=1200.0)
+    first = card_of(bench.run)
+    assert first.moved_at == first.looked_at
+    bench.turn(29)
+    card = card_of(bench.run)
+    assert card.eta_s == pytest.approx(30.0), "it may yet be a slow step"
+    assert card.tokens_per_s == 1200.0
+    bench.turn(10)
+    card = card_of(bench.run)
+    assert card.state is RunState.HEALTHY
+    assert (card.eta_s, card.tokens_per_s, card.moved_at) == (None, None, first.moved_at)
+    assert card.is_overdue(bench.clock.now())
+    bench.live(step=41, total_steps=100, step_s=0.5, tokens_per_s=1100.0)
+    card = card_of(bench.run)
+    assert card.eta_s == pytest.approx(29.5)
+    assert card.tokens_per_s == 1100.0
+    assert card.moved_at == bench.clock.now()
+
+
+def test_a_slow_step_another_phase_and_an_end_are_not_overdue():
+    fields = {"phase": "train", "step": 3, "step_s": 20.0, "moved_at": ago(199)}
+    assert not make_card(**fields).is_overdue(NOW)
+    assert make_card(**{**fields, "moved_at": ago(201)}).is_overdue(NOW)
+    untimed = {**fields, "step_s": None}
+    assert not make_card(**{**untimed, "moved_at": ago(119)}).is_overdue(NOW)
+    assert make_card(**untimed).is_overdue(NOW)
+    for changes in (
+        {"phase": "checkpoint"},
+        {"has_ended": True},
+        {"state": RunState.DEAD},
+        {"moved_at": None},
+    ):
+        assert not make_card(**{**untimed, **changes}).is_overdue(NOW), changes
 
 
 def test_what_is_old_is_stale_unless_the_run_has_ended():

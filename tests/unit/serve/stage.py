@@ -67,7 +67,8 @@ def full_card(run_id: int = 1, **changes: Any) -> RunCard:
     fields = {
         "state": RunState.DEAD, "summary": f"died {LEAKED} {HOSTILE}", "failure": FailureClass.OOM_CUDA,
         "attempt": 2, "phase": "train", "step": 40, "total_steps": 100, "loss": 2.5, "tokens_per_s": 1234.5,
-        "step_s": 0.5, "checkpoint_step": 30, "started_at": NOW, "clock_skew_s": -1.5, "blind": "no route",
+        "step_s": 0.5, "checkpoint_step": 30, "started_at": NOW, "moved_at": NOW,
+        "clock_skew_s": -1.5, "blind": "no route",
         "next_act": act, "is_acting": True, "is_busy": True, "remark": "the disk fills", "holders": "pid 7",
         "gpus": (GpuCard(gpu=gpu, is_own=True),), "gpu_problem": "no driver",
     }  # fmt: skip

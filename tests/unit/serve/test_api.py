@@ -159,6 +159,23 @@ def test_curves_tell_attempts_and_where_they_died(shown):
     assert body.deaths[0].loss == 0.25
 
 
+def test_the_first_losses_do_not_flatten_the_rest_and_a_note_says_what_is_beyond():
+    rows = [metric(step, 18.1 if step < 3 else 1.0 + step / 1_000, 1) for step in range(1, 101)]
+    body = models.Curves.model_validate(curves.curves_body([], [*rows, metric(101, math.nan)]))
+    assert body.loss_limits is not None
+    assert 1.0 < body.loss_limits.high < 2.0
+    assert body.loss_limits.note.startswith("training loss: 2 of 100 points above 1.")
+    assert body.loss_limits.note.endswith("(up to 18.1) are not shown")
+    assert body.series[0].loss[:2] == [18.1, 18.1], "the points themselves are sent"
+
+
+def test_curves_without_losses_far_off_are_shown_whole():
+    rows = [metric(step, 1.0 + step / 100) for step in range(1, 101)]
+    assert curves.curves_body([], rows)["loss_limits"] is None
+    assert curves.curves_body([], [*rows[:2], metric(3, 99.0)])["loss_limits"] is None, "each is the curve"
+    assert curves.curves_body([], [metric(1, None)])["loss_limits"] is None
+
+
 def test_long_curves_are_thinned_with_their_peaks_and_ends():
     rows = [metric(step, 1.0 + (step == 77_777) * 50 - (step == 33_333) * 0.5) for step in range(100_000)]
     body = models.Curves.model_validate(curves.curves_body([], rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -41,13 +41,18 @@ async def answer(scope, receive, send):
     await send({"type": "http.response.body", "body": b"k"})
 
 
+class Quiet(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self):
+        yield  # signals stay the test runner's
+
+
 @asynccontextmanager
 async def served(protocol):
     listener, place = listen(Place("127.0.0.1", 0))
-    server = uvicorn.Server(
+    server = Quiet(
         uvicorn.Config(answer, http=protocol, lifespan="off", log_config=None, timeout_keep_alive=1)
     )
-    server.capture_signals = nullcontext
     task = asyncio.ensure_future(server.serve([listener]))
     there = There(place.host, place.port)
     while not server.started:
@@ -63,7 +68,7 @@ async def served(protocol):
 
 async def is_closed(reader) -> bool:
     try:
-        return await asyncio.wait_for(reader.read(1), 5) == b""
+        return bool(await asyncio.wait_for(reader.read(1), 5) == b"")
     except ConnectionResetError:
         return True
 

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from orchestrator.serve.grafana import dashboard
 from orchestrator.types.failure import RunState
+from tests.builders import NOW
 from tests.unit.serve.stage import HOSTILE, add_run, begin, full_card, make_card
 
 
@@ -66,6 +67,18 @@ def test_what_is_unknown_or_no_number_is_left_out_and_a_hostile_name_is_a_label(
         (name,) = {dict(own)["run"] for (each, own) in found if each == "dflash_run_blind"}
         assert name.startswith('a"b\\c ')
         assert "\x1b" not in name
+
+
+def test_of_a_run_that_lives_the_age_of_its_newest_step_is_there(stage):
+    fields = {"phase": "train", "step": 9, "moved_at": NOW}
+    stage.show(
+        make_card(1, **fields), make_card(2, **fields, blind="no route"),
+        make_card(3, **fields, has_ended=True), make_card(4, **fields, state=RunState.DEAD),
+    )  # fmt: skip
+    found = scraped(stage)
+    assert of(found, "dflash_run_step_age_seconds", run="run-1")[0] > 0
+    for run in ("run-2", "run-3", "run-4"):
+        assert of(found, "dflash_run_step_age_seconds", run=run) == []
 
 
 def test_before_the_first_turn_it_is_not_well(stage):

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from orchestrator.serve.running import Running
 from orchestrator.serve.sdnotify import Notifier
 from tests.unit.serve.stage import staged
+
+if TYPE_CHECKING:
+    from orchestrator.serve.relay import Relay
 
 
 class Slow:
@@ -40,7 +44,11 @@ def test_a_storm_of_reloads_is_a_few_of_them_one_after_the_other(tmp_path):
     slow = Slow()
     with staged(tmp_path) as stage:
         running = Running(
-            app=stage.app, parts=stage.parts, relay=slow, notifier=Notifier({}), ready=lambda: None
+            app=stage.app,
+            parts=stage.parts,
+            relay=cast("Relay", slow),
+            notifier=Notifier({}),
+            ready=lambda: None,
         )
         began = time.monotonic()
         asyncio.run(work(running))

@@ -33,6 +33,7 @@ export class Charts {
     this.path = `/api/v1/runs/${run}/curves`;
     this.plots = [];
     this.isLog = false;
+    this.showsAll = false; // losses far off the rest as well
     this.range = null; // [low, high] steps chosen by hand
     this.shape = "";
     this.fetchSoon = atMost(REFETCH_MS, () => this.fetch());
@@ -74,8 +75,11 @@ export class Charts {
       ["tokens_per_s", "Speed (tokens/s)", rate],
     ].filter(([field]) => series.some((each) => each[field].some((value) => value !== null)));
     this.table = el("tbody");
+    this.all = el("button", { type: "button", "aria-pressed": String(this.showsAll), text: "All losses", on: { click: () => this.#turnAll() } });
+    this.note = el("p", { class: "faint" });
     const hint = el("span", { class: "faint", text: "Drag over a chart to zoom, double-click for all." });
-    this.box.replaceChildren(el("div", { class: "tools-row" }, whole_, newest, log, hint), key, this.readout);
+    this.box.replaceChildren(el("div", { class: "tools-row" }, whole_, newest, log, this.all, hint), key, this.note, this.readout);
+    this.#drawNote();
     const sync = uPlot.sync(`run-${this.run}`);
     for (const [field, title, words] of boxes) {
       const place = el("div", { role: "img", "aria-label": `${title} by steps, a line an attempt. The table below has the newest values.` });
@@ -105,7 +109,7 @@ export class Charts {
       height: HEIGHT,
       cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: true, y: false, dist: 5 }, points: { show: false } },
       legend: { show: false },
-      scales: { x: { time: false }, y: field === "loss" && this.isLog ? { distr: 3 } : { range: (plot, low, high) => this.#limits(field, low, high, plot.scales.x) } },
+      scales: { x: { time: false }, y: field === "loss" && this.isLog ? { distr: 3 } : { range: (_, low, high) => this.#limits(field, low, high) } },
       axes: [
         { stroke: ink, grid, ticks: grid, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? whole(tick) : "")) },
         { stroke: ink, grid, ticks: grid, size: 56, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : field === "loss" ? String(+tick.toPrecision(4)) : words(tick))) },
@@ -120,14 +124,28 @@ export class Charts {
     };
   }
 
-  /** A single spike or a first step must not flatten the rest: the limits hold 99 of 100 points. */
-  #limits(field, low, high, x) {
+  /** A spike or the first steps must not flatten the rest: the server tells the limits, and what is beyond them. */
+  #limits(field, low, high) {
     if (low === null || high === null) return [0, 1];
     if (field !== "loss") return [0, high * 1.05 || 1];
-    const all = this.data.series.flatMap((each) => each.loss.filter((value, i) => value !== null && each.steps[i] >= x.min && each.steps[i] <= x.max)).sort((a, b) => a - b);
-    const top = Math.max(Math.min(high, all[Math.floor(all.length * 0.99)] ?? high), low);
-    const room = (top - low || Math.abs(top) || 1) * 0.06;
-    return [low - room, top + room];
+    const limits = this.showsAll ? null : this.data.loss_limits;
+    let [bottom, top] = limits ? [Math.max(low, limits.low), Math.min(high, limits.high)] : [low, high];
+    if (bottom > top) [bottom, top] = [low, high]; // nothing but what is far off is looked at
+    const room = (top - bottom || Math.abs(top) || 1) * 0.06;
+    return [bottom - room, top + room];
+  }
+
+  #drawNote() {
+    const note = this.data.loss_limits?.note ?? "";
+    this.all.hidden = !note || this.isLog;
+    this.note.hidden = !note || this.isLog || this.showsAll;
+    put(this.note, note);
+  }
+
+  #turnAll() {
+    this.showsAll = !this.showsAll;
+    this.#build();
+    this.all.focus();
   }
 
   #drawDeaths(plot) {
@@ -210,6 +228,7 @@ export class Charts {
       plot.setData(joined(this.data.series, field), this.range === null);
       if (this.range) plot.redraw();
     }
+    this.#drawNote();
     this.#fillTable();
   }
 

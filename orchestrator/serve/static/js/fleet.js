@@ -18,8 +18,8 @@ const COLUMNS = [
   ["loss", "Loss", (card) => card.loss, "num"],
   ["speed", "tok/s", (card) => card.tokens_per_s, "num"],
   ["eta", "ETA", (card) => card.eta_s, "num"],
-  ["seen", "Seen", (card) => since(card.looked_at), "num"],
-  ["try", "Try", (card) => card.attempt, "num"],
+  ["seen", "Seen", (card) => since(card.looked_at ?? card.known_at), "num"],
+  ["try", "Att.", (card) => card.attempt, "num"],
   ["next", "What and what next", (card) => card.next_act?.due_at ?? (card.next_act ? "~" : null)],
 ];
 const STEADY = new Set(["state", "name", "target"]);
@@ -175,8 +175,17 @@ function arrange() {
   }
   rightSoon();
   shown = order;
+  share();
   drawCounts();
   drawFrame();
+}
+
+/** The columns of names and targets share the room by what is in them. */
+function share() {
+  for (const key of ["name", "target"]) {
+    const longest = Math.max(12, ...[...cards.values()].map((card) => card[key].length));
+    $("runs").style.setProperty(`--${key}`, `${Math.min(36, longest)}fr`);
+  }
 }
 
 function drawFrame() {

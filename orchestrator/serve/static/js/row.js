@@ -1,10 +1,11 @@
 // One row of the fleet: a cell is touched only when its text differs.
 
 import { el, now, put, ROOT, since } from "./page.js";
-import { duration, loss, nextAct, rate, stateOf, whole } from "./words.js";
+import { duration, loss, nextAct, rate, remembered, stateOf, still, whole } from "./words.js";
 
 const FRESH_S = 8; // a look alone is told every few seconds
 const STALE_S = 10;
+const END = 10; // characters of a target that are always shown
 
 const cell = (name, props = {}) => el("div", { role: "cell", class: name, ...props });
 
@@ -24,12 +25,15 @@ export class Row {
     this.bar = el("span", { class: "bar", "aria-hidden": "true" }, this.fill);
     this.step.append(this.count, this.bar);
     this.target = cell("target", { data: { label: "at" } });
+    this.start = el("span", { class: "start" });
+    this.end = el("span", { class: "end" });
+    this.target.append(this.start, this.end);
     this.phase = cell("phase was");
     this.loss = cell("loss num was", { data: { label: "loss" } });
     this.speed = cell("speed num was", { data: { label: "tok/s" } });
     this.eta = cell("eta num was", { data: { label: "ETA" } });
     this.seen = cell("seen num", { data: { label: "seen" } });
-    this.try = cell("try num", { data: { label: "try" } });
+    this.try = cell("try num", { data: { label: "attempt" } });
     this.next = cell("next");
     this.node = el("div", { role: "row", class: "row", data: { place } }, this.state, this.name, this.target, this.phase, this.step, this.loss, this.speed, this.eta, this.seen, this.try, this.next);
     this.share = -1;
@@ -45,7 +49,9 @@ export class Row {
     put(this.word, state.word);
     put(this.link, card.name);
     if (this.link.title !== card.name) this.link.title = card.name;
-    put(this.target, card.target);
+    // It gives way in its middle: where many are at one address, the end tells them apart.
+    put(this.start, card.target.slice(0, -END));
+    put(this.end, card.target.slice(-END));
     if (this.target.title !== card.target) this.target.title = card.target;
     put(this.phase, card.phase ?? "");
     put(this.count, card.step === null ? "" : card.total_steps ? `${whole(card.step)} / ${whole(card.total_steps)}` : whole(card.step));
@@ -66,7 +72,7 @@ export class Row {
   tick(acting) {
     const card = this.card;
     if (!card) return;
-    const age = since(card.looked_at);
+    const age = since(card.looked_at ?? card.known_at);
     put(this.seen, age === null ? (card.has_ended ? "" : "never") : age < FRESH_S ? "now" : duration(age));
     this.seen.classList.toggle("warn", !card.has_ended && (age === null ? card.state !== "new" : age > STALE_S));
     const text = said(card, acting);
@@ -79,7 +85,7 @@ export class Row {
 function said(card, acting) {
   const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
   const state = stateOf(card);
-  const what = card.blind ? `not seen: ${card.blind}` : state.level === "good" || state.level === "plain" ? "" : card.failure ?? card.summary;
+  const what = card.blind ? [remembered(card, now()), `not seen: ${card.blind}`].filter(Boolean).join("; ") : state.level === "good" || state.level === "plain" ? still(card, since(card.moved_at)) : card.failure ?? card.summary;
   const next = card.is_busy ? "acting now" : nextAct(card.next_act, due, acting && card.is_acting);
   return [what, next, card.remark].filter(Boolean).join("; ");
 }

@@ -2,7 +2,7 @@
 
 import { $, atMost, el, getJson, learnNow, loginHref, mayAct, now, post, put, say, since } from "./page.js";
 import { showHealth, Stream } from "./stream.js";
-import { clock, duration, loss, nextAct, rate, stateOf, whole } from "./words.js";
+import { clock, duration, loss, nextAct, rate, remembered, stateOf, still, whole } from "./words.js";
 import { Charts } from "./charts.js";
 import { Heat } from "./heat.js";
 import { drawAttempts, drawEnvironment, drawPlan, drawProofs, drawStory } from "./story.js";
@@ -43,6 +43,7 @@ for (const key of ["step", "loss", "tok/s", "a step takes", "ETA", "phase", "att
   facts.append(row);
 }
 const old = el("p", { class: "blind" });
+const stuck = el("p", { class: "warn" });
 const remark = el("p", { class: "warn" });
 
 function fact(key, text) {
@@ -89,9 +90,10 @@ function drawNow() {
 function drawTimes() {
   if (!card) return;
   const age = since(card.looked_at);
-  fact("seen", age === null ? (card.has_ended ? "" : "never") : age < 8 ? "now" : `${duration(age)} ago`);
+  fact("seen", age === null ? (card.has_ended ? "" : card.known_at ? `not by this watch; known ${duration(since(card.known_at))} ago` : "never") : age < 8 ? "now" : `${duration(age)} ago`);
   values.get("seen")[1].className = !card.has_ended && age !== null && age > staleS ? "warn" : "";
-  put(old, card.blind ? (age === null ? "It was never seen." : `What is shown here is of the last look, ${duration(age)} ago.`) : "");
+  put(old, card.blind ? (age === null ? remembered(card, now()) || "It was never seen." : `What is shown here is of the last look, ${duration(age)} ago.`) : "");
+  put(stuck, still(card, since(card.moved_at)));
   fact("ETA", card.blind ? "" : duration(card.eta_s));
   fact("attempt began", card.started_at ? `${clock(card.started_at, now())} (${duration(since(card.started_at))} ago)` : "");
   const due = card.next_act?.due_at ? (Date.parse(card.next_act.due_at) - now()) / 1000 : null;
@@ -102,7 +104,7 @@ function drawTimes() {
 function take(fresh) {
   const before = card;
   card = fresh;
-  if (!$("now-body").contains(big)) $("now-body").replaceChildren(big, summary, old, bar, facts, remark);
+  if (!$("now-body").contains(big)) $("now-body").replaceChildren(big, summary, old, stuck, bar, facts, remark);
   drawNow();
   if (!before) return;
   const [was, is] = [stateOf(before), stateOf(card)];
@@ -126,7 +128,7 @@ async function fetchDetail() {
   learnNow(detail.at);
   if (!card) take(detail);
   // A part that says the same is left alone: what is open in it and selected stays so.
-  draw("why-body", { d: detail.diagnoses }, (box) => drawProofs(box, detail));
+  draw("why-body", [detail.diagnoses, detail.attempts.at(-1)?.n], (box) => drawProofs(box, detail));
   draw("attempts-body", detail.attempts, (box) => drawAttempts(box, detail));
   draw("story-body", detail.timeline, (box) => drawStory(box, detail));
   draw("differs-body", detail.environment, (box) => drawEnvironment(box, detail));
@@ -150,15 +152,25 @@ function gone() {
 
 // -- stop and relaunch
 
+function newestCheckpoint() {
+  if (card?.checkpoint_step) return ` Its newest checkpoint is of step ${whole(card.checkpoint_step)}.`;
+  return card?.kind === "command" ? "" : " It has no checkpoint yet.";
+}
+
+function from() {
+  if (card?.checkpoint_step) return `, from the checkpoint of step ${whole(card.checkpoint_step)}`;
+  return card?.kind === "command" ? ": its command is started again; it resumes by itself if it keeps checkpoints" : ", from the beginning: there is no checkpoint";
+}
+
 const ASK = {
   stop: {
     title: () => `Stop ${NAME}?`,
-    text: () => `Its trainer is asked to end, and ended after a grace if it does not. The run stays stopped: nothing relaunches it by itself. Its newest checkpoint ${card?.checkpoint_step === null || card?.checkpoint_step === undefined ? "is none yet" : `is of step ${whole(card.checkpoint_step)}`}.`,
+    text: () => `Its trainer is asked to end, and ended after a grace if it does not. The run stays stopped: nothing relaunches it by itself.${newestCheckpoint()}`,
     yes: "Stop it",
   },
   relaunch: {
     title: () => `Relaunch ${NAME}?`,
-    text: () => `What lives of attempt ${card?.attempt ?? "?"} is stopped, then attempt ${(card?.attempt ?? 0) + 1} starts, unchanged, ${card?.checkpoint_step ? `from the checkpoint of step ${whole(card.checkpoint_step)}` : "from the beginning: there is no checkpoint"}.`,
+    text: () => `What lives of attempt ${card?.attempt ?? "?"} is stopped, then attempt ${(card?.attempt ?? 0) + 1} starts, unchanged${from()}.`,
     yes: "Relaunch it",
   },
 };

@@ -14,6 +14,7 @@ const faint = (text) => el("p", { class: "faint", text });
 
 /** The diagnoses that tell of something wrong, newest first; the newest is open. */
 export function drawProofs(box, detail) {
+  const newestAttempt = detail.attempts.at(-1)?.n ?? 0;
   const wrong = detail.diagnoses.filter((each) => BAD.has(each.state) || each.warnings.length).toReversed();
   if (!wrong.length) {
     box.replaceChildren(faint("No death and no warning is on record."));
@@ -26,14 +27,22 @@ export function drawProofs(box, detail) {
     fold.addEventListener("toggle", () => fold.open && fold.childElementCount === 1 && fold.append(...older.map((each) => diagnosisNode(each, detail.id, false))), { once: true });
     parts.push(fold);
   }
-  box.replaceChildren(...parts);
+  const isOld = newest.attempt < newestAttempt;
+  if (isOld) box.replaceChildren(ofThePast(newest, parts));
+  else box.replaceChildren(...parts);
+}
+
+/** What an attempt before the newest died of is folded: it is not how the run is now. */
+function ofThePast(newest, parts) {
+  const title = newest.failure_title ?? newest.failure ?? newest.state;
+  return el("details", { class: "past" }, el("summary", { text: `Attempt ${newest.attempt}, before the newest: ${title}` }), ...parts);
 }
 
 function diagnosisNode(diagnosis, run, isFirst) {
   const tone = BAD.has(diagnosis.state) ? "bad" : "warn";
   const title = diagnosis.failure_title ?? diagnosis.failure ?? diagnosis.state;
   const sure = diagnosis.confidence < 1 ? ` · ${Math.round(diagnosis.confidence * 100)} % sure` : "";
-  const made = el("div", {}, el("h3", { class: tone, text: `Attempt ${diagnosis.attempt}: ${title}` }), el("p", { text: diagnosis.summary }), el("p", { class: "faint", text: `${clock(diagnosis.at, now())}${sure}${diagnosis.fingerprint ? ` · ${diagnosis.fingerprint}` : ""}` }));
+  const made = el("div", {}, el("h3", { class: tone, text: `Attempt ${diagnosis.attempt}: ${title}` }), el("p", { text: diagnosis.summary }), el("p", { class: "faint", text: `${clock(diagnosis.at, now())}${sure}${diagnosis.fingerprint ? ` · fingerprint ${diagnosis.fingerprint}` : ""}` }));
   const groups = [
     ["", diagnosis.evidence],
     ["What followed from it, and is not the cause", diagnosis.cascades],

@@ -50,6 +50,16 @@ export function clock(text, nowMs) {
   return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${time}`;
 }
 
+/** "last known: step 32, attempt 2, 10:43:12": of a run that only the record has seen; empty for any other. */
+export function remembered(card, nowMs) {
+  if (!card.known_at) return "";
+  const parts = [card.step === null ? "" : `step ${whole(card.step)}`, card.attempt === null ? "" : `attempt ${card.attempt}`, card.failure_title ?? "", clock(card.known_at, nowMs)];
+  return `last known: ${parts.filter(Boolean).join(", ")}`;
+}
+
+/** "last step 2 m 5 s ago" of a run in training that got no further for far longer than a step takes; `agoS`: since then. */
+export const still = (card, agoS) => (!card.is_overdue || card.blind ? "" : card.step ? `last step ${duration(agoS)} ago` : `no step for ${duration(agoS)}`);
+
 // state: [glyph, word, level, how urgent in a list (0 first)]
 const STATES = {
   dead: ["✕", "dead", "bad", 0],
