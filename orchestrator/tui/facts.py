@@ -33,7 +33,7 @@ def facts_lines(card: RunCard, now: datetime, width: int, *, acts: bool, utf8: b
     mark = sign.glyph if utf8 else sign.ascii
     lines = [
         Text.assemble((one_line(card.name), "bold"), (f" at {one_line(card.target)}", "dim")),
-        Text.assemble((f"{mark} {sign.word}", sign.style), _told(card, now)),
+        Text.assemble((f"{mark} {sign.word}", sign.style), (_still(card, now), "yellow"), _told(card, now)),
         Text(_progress(card, 10 if width >= 100 else 5, utf8=utf8)),
     ]
     return [*lines, Text(_next(card, now, acts=acts), style="yellow")]
@@ -87,6 +87,13 @@ def _next(card: RunCard, now: datetime, *, acts: bool) -> str:
         card.holders,
     ]
     return "; ".join(one_line(part, 400) for part in parts if part)
+
+
+def _still(card: RunCard, now: datetime) -> str:
+    """Say of a run that passes for healthy that its next step is long overdue."""
+    if card.moved_at is None or card.is_stale(now) or not card.is_overdue(now):
+        return ""
+    return f", no new step for {format_duration((now - card.moved_at).total_seconds())}"
 
 
 def gpu_lines(card: RunCard, width: int, *, utf8: bool) -> list[Text]:

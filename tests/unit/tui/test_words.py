@@ -38,6 +38,24 @@ def card(**changes) -> RunCard:
     return RunCard(**{**fields, **changes})
 
 
+def test_a_healthy_run_whose_next_step_is_overdue_says_since_when():
+    still = card(phase="train", step=9, total_steps=40, step_s=0.2, moved_at=ago(120), summary="alive")
+
+    def told(each: RunCard) -> str:
+        return facts_lines(each, NOW, 80, acts=True, utf8=True)[1].plain
+
+    assert told(still) == "\u25cf healthy, no new step for 2m: alive"
+    for quiet in (
+        replace(still, moved_at=ago(5)),
+        replace(still, moved_at=None),
+        replace(still, phase="checkpoint"),
+        replace(still, step_s=30.0),  # ten of its steps have not passed yet
+        replace(still, looked_at=ago(60)),  # not seen now: nothing is said of what it does
+        replace(still, state=RunState.FINISHED, has_ended=True),
+    ):
+        assert "no new step" not in told(quiet)
+
+
 def test_every_state_has_a_sign_and_a_word_of_its_own():
     assert set(SIGNS) == set(RunState)
     signs = [*SIGNS.values(), STALE]
