@@ -43,6 +43,9 @@ def test_a_watch_keeps_the_log_and_logs_reads_it_without_the_run(local):
     assert second.end(60) == 0, second.story()
     assert "mirror" not in {event["kind"] for event in second.events()}, "nothing went wrong"
     log = (local.state / "runs" / "r" / "attempts" / "1" / "log").read_text()
+    never = local.run("logs", "r", "--attempt", "9", code=Exit.NOT_FOUND).stderr
+    assert "no attempt 9 (there are: 1)" in never
+    assert "--local" not in never, "the copy has no such attempt either"
     shutil.rmtree(local.state / "runs")
     done = local.run("logs", "r", "--local", "--raw", "--tail", "0")
     assert done.stdout == log

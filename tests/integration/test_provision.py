@@ -97,7 +97,7 @@ def test_a_bare_container_is_made_ready_past_bad_days_and_is_then_left_alone(cli
 
     again = cli.run(*words(lab, files)).stdout
     assert "ok=4 changed=0 failed=0 skipped=0" in again
-    refused = cli.launch(code=Exit.USAGE).stderr
+    refused = cli.launch(code=Exit.NOT_READY).stderr
     assert f"{python}: torch and safetensors and numpy not installed" in refused, "taken, though it is small"
 
 
