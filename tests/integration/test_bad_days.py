@@ -136,7 +136,13 @@ def test_a_trainer_python_that_is_not_there_is_told_with_the_fix(cli, lab):
 
 def test_a_python_without_torch_is_told_with_the_fix_before_anything_starts(cli, lab):
     done = cli.launch("--python", "/usr/bin/python3", "--config", "fast", code=Exit.NOT_READY)
-    told(done, "/usr/bin/python3", "torch", "dflashctl provision", "/usr/bin/python3 -m pip install 'torch>=2.9,<2.15'")
+    told(
+        done,
+        "/usr/bin/python3",
+        "torch",
+        "dflashctl provision",
+        "/usr/bin/python3 -m pip install 'torch>=2.9,<2.15'",
+    )
     assert_nothing_left(cli, lab)
 
 

@@ -167,6 +167,7 @@ def test_what_the_trainer_does_not_know_is_told_before_anything_starts(cli, lab)
     assert_nothing_left(cli, lab)
 
 
+@pytest.mark.slow
 def test_a_config_file_of_ones_own_is_checked_with_its_own_name(cli, lab):
     path = cli.home / "my.toml"
     path.write_text("total_steps = [\n")

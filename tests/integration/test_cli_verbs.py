@@ -189,9 +189,9 @@ def test_logs_by_tail_attempt_and_following(cli, lab):
 @pytest.mark.parametrize(
     ("words", "code", "state"),
     [
-        (("--steps", "600"), Exit.OK, "healthy"),
+        pytest.param(("--steps", "600"), Exit.OK, "healthy", marks=pytest.mark.slow),
         (("--steps", "600", "--crash-at", "3", "--fx-text"), Exit.FAILED, "dead"),
-        (("--steps", "3"), Exit.OK, "finished"),
+        pytest.param(("--steps", "3"), Exit.OK, "finished", marks=pytest.mark.slow),
     ],
 )
 def test_the_exit_code_of_status_is_the_state(cli, lab, words, code, state):

@@ -128,6 +128,7 @@ def test_runs_come_and_go_and_are_asked_while_the_others_are_watched_on(local):
         assert seen.watch.fault is None
 
 
+@pytest.mark.slow
 def test_a_run_that_had_ended_is_watched_when_it_is_launched_again(local):
     local.begin_standin("done", *ENDLESS)
     local.run("stop", "done", "--grace", "0s")

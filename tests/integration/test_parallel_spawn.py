@@ -180,6 +180,7 @@ def test_a_stop_before_a_rank_can_hear_it_is_no_failure_of_its_own(tmp_path):
     assert not (tmp_path / "error.json").exists()
 
 
+@pytest.mark.slow
 def test_what_a_rank_left_running_ends_with_it(tmp_path):
     body = """
 import subprocess

@@ -44,7 +44,7 @@ def crashing(cli: Cli, run: str) -> Path:
     return cli.root / RUNS / run
 
 
-@pytest.mark.parametrize("damage", ["cut", "removed"])
+@pytest.mark.parametrize("damage", ["cut", pytest.param("removed", marks=pytest.mark.slow)])
 def test_a_damaged_or_lost_compile_cache_is_restored_before_a_trace_race_is_tried_again(cli, damage):
     folder = crashing(cli, "r1")
     data = bytes(range(256)) * 4096

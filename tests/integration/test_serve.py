@@ -276,6 +276,7 @@ def test_a_range_of_a_log_of_5_gb_costs_no_more_than_it_holds(tmp_path, monkeypa
         reader.close()
 
 
+@pytest.mark.slow
 def test_what_a_person_got_wrong_is_told_in_a_line(local):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

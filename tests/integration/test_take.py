@@ -174,6 +174,7 @@ def test_a_cache_is_listed_saved_verified_and_restored_into_a_run_to_come(cli, l
     told(cli.run("cache", "save", "new", "ffff", code=Exit.NOT_FOUND), "no artifact 'ffff'", name[:12])
 
 
+@pytest.mark.slow
 def test_damage_on_either_side_is_found_and_never_copied(cli, lab):
     folder = ended(cli)
     name = give_artifact(folder, b"code" * 1000)

@@ -71,6 +71,7 @@ def test_a_watcher_killed_fifteen_times_over_a_crashing_run_tells_one_story(loca
     assert_one_story(local, "often", watches, 5)
 
 
+@pytest.mark.slow
 def test_two_watches_over_a_run_that_crashes_three_times_make_no_second_trainer(local):
     local.begin_ever_further("twice", crashes=3, steps=120, step_s=0.05)
     sampler = Sampler(local, "twice")

@@ -42,6 +42,7 @@ def test_a_death_without_words_leaves_none(tmp_path, name, code):
     assert read(tmp_path / "attempts/1/heartbeat.json")["phase"] == "load"
 
 
+@pytest.mark.slow
 def test_a_deadlock_stops_the_steps_and_the_heartbeat_but_not_the_process(tmp_path):
     process = start_trainer(tmp_path, "--inject", "hang@3")
     heartbeat = tmp_path / "attempts/1/heartbeat.json"
