@@ -30,11 +30,13 @@ from orchestrator.operate import Operator
 from orchestrator.playbook import load
 from orchestrator.record import Record
 from orchestrator.site import Site
-from orchestrator.watch import Watched, Watcher, WatchEvent
+from orchestrator.watch.loop import Watched, Watcher
 from tests.lab.lab import PREFIX, Lab
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from orchestrator.watch.events import WatchEvent
 
 ROOT = Path(__file__).resolve().parents[1]
 STANDIN = "/opt/standin.py"

@@ -14,6 +14,7 @@ from orchestrator.cli import completing, options
 from orchestrator.cli.context import SETTINGS, load_playbook, opened_record, print_json
 from orchestrator.cli.notifying import check_messages
 from orchestrator.cli.reaching import (
+    check_container,
     connect_options,
     operator,
     push_progress,
@@ -96,12 +97,7 @@ def launch(
     identity: options.Identity = None,
     known_hosts: options.KnownHosts = None,
     accept_new_host_key: options.AcceptKey = False,
-    on_host: Annotated[
-        bool,
-        typer.Option(
-            "--on-host", help="Without a container, on a remote host itself.", rich_help_panel="Where"
-        ),
-    ] = False,
+    on_host: options.OnHost = False,
     state_dir: options.StateDir = None,
     checkpoint_dir: Annotated[
         str | None, typer.Option("--checkpoint-dir", help="Instead of one in the run's folder.")
@@ -125,11 +121,7 @@ def launch(
         checkpoint_dir=checkpoint_dir,
         gpus=parse_gpus(gpus),
     )
-    if target.host is not None and target.ct is None and not on_host:
-        raise ConfigError(
-            f"--host {host}: no container is named, and the trainer would run on the Proxmox host itself",
-            hint="give --ct ID (`pct list` shows them), or --on-host if you mean it",
-        )
+    check_container(target, host, "the trainer would run on the Proxmox host itself", on_host=on_host)
     load_playbook(playbook)  # a mistake in it would be met by the watch, when it matters
     if watch:
         check_messages()

@@ -64,6 +64,10 @@ StateDir = Annotated[
     str | None,
     typer.Option("--state-dir", help="Folder for runs inside the container.", rich_help_panel=WHERE),
 ]
+OnHost = Annotated[
+    bool,
+    typer.Option("--on-host", help="Without a container, on a remote host itself.", rich_help_panel=WHERE),
+]
 RunName = Annotated[
     str | None,
     typer.Argument(

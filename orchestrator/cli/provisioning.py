@@ -12,7 +12,7 @@ import typer
 from orchestrator.cli import options, wheelhouses
 from orchestrator.cli.context import SETTINGS
 from orchestrator.cli.provisiontable import Bars, close, show
-from orchestrator.cli.reaching import connect_options, resolve_target, site_at
+from orchestrator.cli.reaching import check_container, connect_options, resolve_target, site_at
 from orchestrator.errors import ConfigError, Exit
 
 if TYPE_CHECKING:
@@ -92,12 +92,7 @@ def provision(
     identity: options.Identity = None,
     known_hosts: options.KnownHosts = None,
     accept_new_host_key: options.AcceptKey = False,
-    on_host: Annotated[
-        bool,
-        typer.Option(
-            "--on-host", help="Without a container, on a remote host itself.", rich_help_panel="Where"
-        ),
-    ] = False,
+    on_host: options.OnHost = False,
     state_dir: options.StateDir = None,
     as_json: options.Json = False,
 ) -> None:
@@ -136,11 +131,7 @@ def provision(
         known_hosts=known_hosts,
         state_dir=state_dir,
     )
-    if target.host is not None and target.ct is None and not on_host:
-        raise ConfigError(
-            f"--host {host}: no container is named, and the Proxmox host itself would be changed",
-            hint="give --ct ID (`pct list` shows them), or --on-host if you mean it",
-        )
+    check_container(target, host, "the Proxmox host itself would be changed", on_host=on_host)
     site = site_at(target, connect_options(accept_new_host_key=accept_new_host_key))
     try:
         wishes = _wishes(site, target, lock, source)

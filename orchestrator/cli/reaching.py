@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.context import SETTINGS, load_inventory, target_of
+from orchestrator.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +50,19 @@ def resolve_target(
         known_hosts=str(known_hosts) if known_hosts else None,
         **_plain(options),
     )
+
+
+def check_container(target: Target, host: str | None, otherwise: str, *, on_host: bool) -> None:
+    """See that a remote host itself is meant where no container is named; `otherwise`: what would happen.
+
+    Raises:
+        ConfigError: Nobody said so.
+    """
+    if target.host is not None and target.ct is None and not on_host:
+        raise ConfigError(
+            f"--host {host}: no container is named, and {otherwise}",
+            hint="give --ct ID (`pct list` shows them), or --on-host if you mean it",
+        )
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

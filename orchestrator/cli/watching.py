@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.site import Site
     from orchestrator.view.live import LiveSink
     from orchestrator.view.plain import JsonSink, PlainSink
-    from orchestrator.watch import Watched
+    from orchestrator.watch.loop import Watched
 
 _OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 _CAPTURE_LINES = 2000
@@ -61,7 +61,7 @@ def watch_rows(
     """
     from orchestrator.view.live import LiveSink
     from orchestrator.view.plain import JsonSink, PlainSink
-    from orchestrator.watch import Watched
+    from orchestrator.watch.loop import Watched
 
     mirror = keeper(record, wanted=mirroring)
     # Runs at one target share its connection and its stream.
@@ -97,7 +97,7 @@ def _follow(
     mirror: Keeper | None,
 ) -> Exit:
     from orchestrator.view.live import LiveSink
-    from orchestrator.watch import Watcher
+    from orchestrator.watch.loop import Watcher
 
     with messaging(view, [each.row for each in watched], wanted=telling) as sink:
         watcher = Watcher(watched, record, sink or view, SETTINGS.clock, acting=acting, mirror=mirror)

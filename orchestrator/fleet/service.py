@@ -17,8 +17,8 @@ from orchestrator.errors import ConfigError, Exit, OrchestratorError, PlaybookEr
 from orchestrator.fleet.card import card_of
 from orchestrator.fleet.past import card_of_row, needs_past, read_known, read_past, remembered
 from orchestrator.types.failure import RunState
-from orchestrator.watch import Watched, Watcher
 from orchestrator.watch.events import Level, WatchEvent
+from orchestrator.watch.loop import Watched, Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
-    from orchestrator.watch import Sink
+    from orchestrator.watch.events import Sink
     from orchestrator.watch.runwatch import RunWatch
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from orchestrator.errors import GuestRefused
 from orchestrator.launch import RunSpec, spec_document
 from orchestrator.observe import ContainerSeen, Lost, Received
 from orchestrator.playbook import parse
-from orchestrator.watch import Watched, Watcher
+from orchestrator.watch.loop import Watched, Watcher
 from tests.builders import NOW, attempt_message, heartbeat_json, run_message
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.observe import Holder
     from orchestrator.playbook import Playbook
     from orchestrator.record import Record
-    from orchestrator.watch import WatchEvent
+    from orchestrator.watch.events import WatchEvent
 
 TARGET = "pve/200"
 PLAYBOOK = "extends: default\nbackoff: [0s]\njitter: 0\ngrace: 0s\nlimits: {train: 60s}\n"
