@@ -24,7 +24,7 @@ def test_the_kernels_are_the_closed_form():
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "4 masks\n"
+    assert done.stdout == "5 masks\n"
 
 
 def test_a_cpu_takes_pytorchs_operators():
