@@ -100,7 +100,7 @@ def block_mask(anchors: Anchors, rule: MaskRule) -> BlockMask:
 
     In closed form: each slot that a tile of queries cuts sees two intervals of keys, so no grid of queries
     and keys exists, and nothing waits for the device. The queries of each tile of keys, which the backward
-    pass walks, come from the same tiles. Where there is Triton it takes one launch for some 60.
+    pass walks, come from the same tiles. Where there is Triton it takes one launch for some 90.
     """
     tiles = tile_lists(anchors, rule)
     num_queries = anchors.index.shape[1] * rule.block_size

@@ -1,4 +1,4 @@
-"""A mask's tiles and intervals by one kernel each, for `trainer.masks`, whose own form is some 60 launches.
+"""A mask's tiles and intervals by one kernel each, for `trainer.masks`, whose own form is some 90 launches.
 
 Shapes: R rows, A anchor slots, S block tokens, Q = A*S queries, I tiles of queries, J of keys.
 """
