@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.act import Actor
+from orchestrator.act import Actor, actor
 from orchestrator.classify import Limits, diagnose
 from orchestrator.errors import BlindError, GuestRefused, NotFound, RunAlive
+from orchestrator.handover import then_document
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import is_alive, look
 from orchestrator.preparing import check_gpus, prepare
@@ -97,16 +98,32 @@ class Operator:
         old = spec_from_document(tracker.spec)
         # The change is checked before the old attempt is stopped: a typing error must not cost a living run.
         new = prepare(self._site, change(replace(old, inject=())), progress)
-        if is_alive(snapshot):
-            self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s)
         changes = difference(old, new)
+        if is_alive(snapshot):
+            # Whoever is killed between the stop and the start leaves word of what is to follow.
+            then = then_document(
+                new,
+                state_dir=self._site.state_dir,
+                attempt=snapshot.attempt + 1,
+                reason=reason,
+                changes={key: value for key, _, value in changes},
+                actor=actor(),
+            )
+            self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s, then=then)
         launched = self._start(
             new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes
         )
         return replace(launched, changes=changes)
 
-    def stop(self, row: RunRow, *, reason: str, grace_s: float | None = None) -> Message:
-        """End every process of the run; idempotent.
+    def stop(
+        self,
+        row: RunRow,
+        *,
+        reason: str,
+        grace_s: float | None = None,
+        then: Mapping[str, object] | None = None,
+    ) -> Message:
+        """End every process of the run; idempotent. `then`: what is to be started in its place.
 
         Raises:
             BlindError: The container cannot be reached.
@@ -123,6 +140,7 @@ class Operator:
             by="user",
             reason=reason,
             grace_s=grace,
+            then=then,
         )
 
     def adopt(self, run: str, playbook: str | None) -> RunRow:

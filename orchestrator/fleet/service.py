@@ -67,10 +67,12 @@ class _Rows:
     seen_acts: dict[int, int] = field(default_factory=dict)
     past: dict[int, RunCard] = field(default_factory=dict)  # of runs that are over, as the record tells them
 
-    def is_wanted(self, row: RunRow) -> bool:
+    def is_wanted(self, row: RunRow, awaits_relaunch: Callable[[int], bool]) -> bool:
         newest = self.acts.get(row.id, 0)
-        seen = self.seen_acts.setdefault(row.id, newest)
-        return row.state not in OVER or newest > seen
+        if row.id not in self.seen_acts:  # a relaunch that was cut after its stop is still to be finished
+            is_cut = row.state is RunState.STOPPED and awaits_relaunch(row.id)
+            self.seen_acts[row.id] = -1 if is_cut else newest
+        return row.state not in OVER or newest > self.seen_acts[row.id]
 
 
 class FleetWatch:
@@ -233,7 +235,7 @@ class FleetWatch:
         for row in wanted:
             if row.id in self._known:
                 continue
-            if self._ways.takes_ended or self._rows.is_wanted(row):
+            if self._ways.takes_ended or self._rows.is_wanted(row, self._record.awaits_relaunch):
                 self._add(row)
             elif row.id not in self._rows.past:
                 self._rows.past[row.id] = read_past(self._record, row)

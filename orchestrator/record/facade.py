@@ -164,6 +164,10 @@ class Record:
         """Return the intents without an outcome, oldest first: their watcher was killed, or is at it."""
         return self._database.read(lambda s: [convert.to_action(a) for a in story.open_intents(s, run_id)])
 
+    def awaits_relaunch(self, run_id: int) -> bool:
+        """Whether a relaunch of the run was begun, by its stop, and is not known to be finished."""
+        return self._database.read(lambda s: story.awaits_relaunch(s, run_id))
+
     def newest_actions(self) -> dict[int, int]:
         """Return the id of each run's newest action: it grows with every start and stop."""
         return self._database.read(story.newest_actions)
