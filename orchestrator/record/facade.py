@@ -55,6 +55,15 @@ class Record:
         """Close the file. Closing twice does nothing."""
         self._database.close()
 
+    def reopen(self) -> None:
+        """Go on with the file that is at the path now, if the one that was open was replaced by it.
+
+        Raises:
+            RecordError: Nothing is there, or no record.
+        """
+        if self._database.reopen():
+            self._batches = BatchWriter()
+
     def together(self) -> AbstractContextManager[None]:
         """Write what this thread writes inside in one transaction; reads inside do not see it yet."""
         return self._database.together()
