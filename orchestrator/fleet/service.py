@@ -164,6 +164,11 @@ class FleetWatch:
         return self._clock.monotonic() - self.turned_at if self.turned_at is not None else None
 
     @property
+    def is_acting(self) -> bool:
+        """Whether it acts by the playbooks, or only looks."""
+        return self._acting
+
+    @property
     def is_running(self) -> bool:
         """Whether its thread lives."""
         return self._thread.is_alive()
