@@ -38,6 +38,15 @@ class Launched:
     already: str | None = None
     argv: tuple[str, ...] = ()
     changes: tuple[tuple[str, str, str], ...] = ()
+    nothing_left: str | None = None  # why there is nothing to train, in words
+
+
+def nothing_left(spec: RunSpec, reached: int | None) -> str | None:
+    """Return words if the run is as far as its settings let it come; None where that is not known."""
+    total = dict(spec.overrides).get("total_steps", "")
+    if spec.is_command or reached is None or not total.isdecimal() or reached < int(total):
+        return None
+    return f"it has come to step {reached} already, and total_steps is {total}: nothing is left to train"
 
 
 class Operator:
@@ -113,7 +122,8 @@ class Operator:
         launched = self._start(
             new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes
         )
-        return replace(launched, changes=changes)
+        reached = snapshot.last_step if is_alive(snapshot) else tracker.checkpoint_step
+        return replace(launched, changes=changes, nothing_left=nothing_left(new, reached))
 
     def stop(
         self,

@@ -173,8 +173,8 @@ def test_systemd_takes_the_unit(tmp_path, is_far):
 def test_a_service_whose_record_is_gone_says_so_and_is_not_started_anew_without_it(tmp_path):
     with staged(tmp_path, begins_anew=True) as stage:
         running = Running(
-            app=create_app(stage.parts), parts=stage.parts, relay=Relay(stage.board, lambda view: nullcontext()),
-            notifier=Notifier({}), ready=lambda: None,
+            app=create_app(stage.parts), parts=stage.parts, notifier=Notifier({}), ready=lambda: None,
+            relay=Relay(stage.board, lambda view: nullcontext()),
         )  # fmt: skip
         begin(stage)
         assert running._turns()
