@@ -17,6 +17,7 @@ from orchestrator.mirror import RunKey
 from orchestrator.observe import ContainerStream, KernelSource, KernelStream, Observation, Source
 from orchestrator.watch.acting import ActEnded, Acts
 from orchestrator.watch.dispatch import Dispatch
+from orchestrator.watch.events import Level
 from orchestrator.watch.farcalls import ActSite
 from orchestrator.watch.faults import Faults
 from orchestrator.watch.mirroring import tell_mirror
@@ -57,7 +58,7 @@ class Watched:
     site: WatchSite
     playbook: Playbook
     host: KernelSource | None = None  # whose kernel log is followed
-    acting: bool = True  # as far as its watch acts at all
+    remark: str = ""  # why it is only looked at, also by a watch that acts
 
 
 class Watcher:
@@ -125,7 +126,7 @@ class Watcher:
     def add(self, watched: Watched) -> RunWatch:
         """Watch one more run, also while others are watched; a run at a known target shares its site."""
         site = self._sites.setdefault(watched.site.target_key, watched.site)
-        acting = self._acting and watched.acting
+        acting = self._acting and not watched.remark
         row, mirror = watched.row, self._mirror
         if mirror is not None:
             mirror.add(RunKey.of(row))
@@ -133,6 +134,8 @@ class Watcher:
             row, watched.playbook, self._record, self._sink, self._samples, acting=acting, mirror=mirror
         )
         self.runs.append(run)
+        if watched.remark:
+            run.teller.emit("gate", self._clock.now(), watched.remark, level=Level.WARNING)
         host = watched.host
         self._dispatch.add(run, host.host_key if host is not None else None)
         if site.target_key in self._streams:

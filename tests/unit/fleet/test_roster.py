@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from orchestrator.clock import SystemClock
 from orchestrator.errors import ConfigError
 from orchestrator.fleet import Board, FleetWatch, Ways
@@ -46,3 +48,19 @@ def test_a_run_that_is_over_is_let_be_unless_a_relaunch_was_cut_after_its_stop(t
                     record.outcome(action, outcome, NOW)
             record.transition(row.id, 1, None, RunState.STOPPED, "stopped", NOW)
         assert taken_in(record) == ["cut", "cut in the start", "cut in the stop", "told of"]
+
+
+def test_a_run_whose_playbook_is_gone_is_looked_at_by_the_shipped_one(tmp_path):
+    with Record.open(tmp_path / "record.sqlite3") as record:
+        gone = str(tmp_path / "gone.yaml")
+        row = record.save_run("odd", {"ct": 200}, "pve/200", {"run": "odd"}, NOW, playbook=gone)
+
+    def no_way(row):
+        raise AssertionError("nothing is opened for it")
+
+    ways = Ways(
+        site=no_way, playbook=lambda row: load(Path(row.playbook or "")), shipped=lambda: load(shipped())
+    )
+    playbook, remark = ways.usable(row)
+    assert playbook == load(shipped())
+    assert remark.startswith(f"only looked at: {gone}: cannot be read: No such file")
