@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.clock import Clock, timestamp
@@ -39,10 +40,23 @@ def actor() -> dict[str, object]:
     return {"user": _user(), "host": socket.gethostname(), "pid": os.getpid()}
 
 
+def placed_actor() -> dict[str, object]:
+    """Return who acts, and where its number counts: this boot of this machine, and this namespace of pids."""
+    return {**actor(), "place": _place()}
+
+
+def _place() -> str | None:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # not Linux
+        return None
+
+
 def is_gone(who: Mapping[str, object]) -> bool:
-    """Whether who acted was a process of this machine that is no more; False where that is not known."""
-    pid = who.get("pid")
-    if who.get("host") != socket.gethostname() or not isinstance(pid, int) or pid <= 0:
+    """Whether who acted was a process of this very place that is no more; False where that is not known."""
+    pid, place = who.get("pid"), _place()
+    if place is None or who.get("place") != place or not isinstance(pid, int) or pid <= 0:
         return False
     try:
         os.kill(pid, 0)

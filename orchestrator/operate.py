@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.act import Actor, actor
+from orchestrator.act import Actor, placed_actor
 from orchestrator.classify import Limits, diagnose
 from orchestrator.errors import BlindError, GuestRefused, NotFound, RunAlive
 from orchestrator.handover import then_document
@@ -116,7 +116,7 @@ class Operator:
                 attempt=snapshot.attempt + 1,
                 reason=reason,
                 changes={key: value for key, _, value in changes},
-                actor=actor(),
+                actor=placed_actor(),
             )
             self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s, then=then)
         launched = self._start(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.errors import PlaybookError
 from orchestrator.observe import KernelSource
-from orchestrator.watch.loop import WatchSite
+from orchestrator.watch.streams import WatchSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import subprocess
 import sys
 
 import pytest
 
+from orchestrator.act import placed_actor
 from orchestrator.errors import Exit, HostUnreachable
 from orchestrator.handover import then_document
 from orchestrator.launch import RELAUNCH_REASON, RunSpec
@@ -24,11 +23,12 @@ def gone() -> dict[str, object]:
     """A process of this machine that is no more."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return {"user": "ann", "host": socket.gethostname(), "pid": process.pid}
+    return {**placed_actor(), "pid": process.pid}
 
 
 ELSEWHERE = {"user": "ann", "host": "another-desk", "pid": 4}
-HERE = {"user": "ann", "host": socket.gethostname(), "pid": os.getpid()}
+HERE = placed_actor()
+ANOTHER_BOOT = {**HERE, "pid": 4_194_303, "place": "another boot"}
 
 
 def stop(actor, *, reason=RELAUNCH_REASON, at=AT, attempt=1, **more):
@@ -63,7 +63,9 @@ def test_the_relaunch_of_a_killed_process_is_finished_with_what_it_wanted(bench,
     assert len(starts(bench)) == 1
 
 
-@pytest.mark.parametrize("actor", [ELSEWHERE, HERE], ids=["of another machine", "alive"])
+@pytest.mark.parametrize(
+    "actor", [ELSEWHERE, HERE, ANOTHER_BOOT], ids=["of another machine", "alive", "of another place"]
+)
 def test_one_that_may_be_at_it_still_gets_the_time_that_a_start_may_take(bench, actor):
     stopped(bench, stop(actor))
     bench.turn(80)
