@@ -37,17 +37,21 @@ class Ahead(Generic[T]):
 
         Raises what `make` raised for it.
         """
-        begun = time.monotonic()
         before, self._pending = self._pending, {}
         future = before.pop(index) if index in before else self._ask(index)
-        for each in upcoming:
-            self._pending[each] = before.pop(each) if each in before else self._ask(each)
+        following = list(upcoming)
+        self._pending = {each: before.pop(each) for each in following if each in before}
         for stale in before.values():
             stale.cancel()
+        begun = time.monotonic()
         try:
-            return future.result()
+            made = future.result()
         finally:
             self.waited_s += time.monotonic() - begun
+        for each in following:  # only now, since a thread that wakes up takes this one's place
+            if each not in self._pending:
+                self._pending[each] = self._ask(each)
+        return made
 
     def discard(self) -> None:
         """Forget what was asked for."""
