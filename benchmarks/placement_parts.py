@@ -190,14 +190,16 @@ def _profiled(figures: Path, first: int, steps: int, arguments: list[str]) -> in
         nonlocal seen, begun
         seen += 1
         if seen == first:
-            profiler.start()
             _synchronize()
+            profiler.start()
             begun = time.monotonic()
         elif seen == first + steps:
             _synchronize()
             window_s = time.monotonic() - begun
             profiler.stop()
-            figures.write_text(json.dumps(_busy(profiler, window_s, figures.with_suffix(".trace"))))
+            told = json.dumps(_busy(profiler, window_s, figures.with_suffix(".trace")))
+            figures.with_suffix(".part").write_text(told)
+            figures.with_suffix(".part").rename(figures)
         return plain(self, index, upcoming)
 
     vars(sources)["LocalSource"].fetch = fetch
