@@ -63,7 +63,8 @@ class Loop:
         """
         config, heartbeat = self.job.config, self.job.heartbeat
         data = config.data
-        clock = metrics.StepClock(self.schedule.per_step * data.batch_rows * data.context_tokens)
+        tokens = self.schedule.per_step * data.batch_rows * data.context_tokens
+        clock = metrics.StepClock(tokens, lambda: self.source.waited_s)
         self.job.enter(Phase.TRAIN, self.draft)
         while self.step < config.total_steps:
             self._stop_if_asked()
@@ -79,7 +80,7 @@ class Loop:
             self.job.alive()
             last = self.step == config.total_steps
             if result is not None and (self.step % config.log_every == 0 or last):
-                self._log(result)
+                self._log(result, clock.read_data_wait())
                 clock.restart()
             paused_at = time.monotonic()
             if config.eval.every_steps and self.step % config.eval.every_steps == 0 and not last:
@@ -176,7 +177,7 @@ class Loop:
             f"stopped as asked{_by(self.job.stop.name)} after step {self.step}; a checkpoint holds that step"
         )
 
-    def _log(self, result: StepResult) -> None:
+    def _log(self, result: StepResult, data_wait_s: float) -> None:
         heartbeat = self.job.heartbeat
         reading = metrics.StepReading(
             step=self.step,
@@ -185,6 +186,7 @@ class Loop:
             grad_norm=result.grad_norm,
             step_s=heartbeat.step_s or 0.0,
             tokens_per_s=heartbeat.tokens_per_s or 0.0,
+            data_wait_s=data_wait_s,
             rank_s=result.rank_s,
         )
         say(metrics.step_line(reading, self.job.config.total_steps))

@@ -122,6 +122,8 @@ def _draft(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
     except Interrupted:
         _release(remote)
         raise
+    finally:
+        source.close()
     _release(remote)
 
 
