@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.torch.looplab import CONFIG, Lab, assert_same, compare_verdicts, given, with_guard
+from tests.torch.reading import NoReading, reads
 from trainer.config import GuardConfig
 from trainer.latch import Latch
 
@@ -42,6 +43,20 @@ def test_a_step_is_queued_before_the_one_before_it_is_known(tmp_path):
     loop.run()
     # Known at once: before the evaluation of step 6 and the checkpoints of steps 4, 8 and 12.
     assert behind == [0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1]
+
+
+def test_queueing_steps_reads_no_value_for_which_a_gpu_would_be_waited_for(tmp_path):
+    stepper = Lab(tmp_path, is_fused=True).make(runs_ahead=True).stepper
+    with NoReading():
+        queued = []
+        for step in range(2):
+            stepper.begin()
+            queued.append(stepper.queue(step))
+    assert [stepper.read(each).is_applied for each in queued] == [True, True]
+
+
+def test_reading_a_value_would_be_seen():
+    assert reads(torch.ones(()))
 
 
 def test_without_it_each_step_is_known_before_the_next(tmp_path):
@@ -110,7 +125,7 @@ def test_gradients_too_large_are_left_out_the_same(tmp_path):
     found = both(tmp_path, config, is_fused=True)
     reasons = {line["reason"] for line in found["skips"]}
     assert reasons == {"spike"}
-    assert 3 < len(found["skips"]) < 16
+    assert 2 <= len(found["skips"]) <= 12
     assert found["step"] == 24
 
 
