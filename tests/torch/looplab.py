@@ -1,6 +1,6 @@
 """The trainer's own loop in this process, on a tiny drafter, and micro-batches of which some are poisoned.
 
-`Lab.run` says what a run came to, times left out: two runs that trained the same say the same.
+`Lab.run` says what a run came to, times and what is of this process left out: two runs that trained the same say the same.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ CONFIG = Config(
     checkpoint=CheckpointConfig(every_steps=4, wait=True),
     eval=EvalConfig(every_steps=6),
 )
-HIDDEN_TIMES = ("at", "step_s", "tokens_per_s", "pid", "peak_memory_bytes")
+HIDDEN = ("at", "step_s", "tokens_per_s", "pid", "peak_memory_bytes", "recompiles")
 
 
 class Given:
@@ -259,4 +259,4 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _timeless(value: dict[str, Any]) -> dict[str, Any]:
-    return {key: each for key, each in value.items() if key not in HIDDEN_TIMES}
+    return {key: each for key, each in value.items() if key not in HIDDEN}
