@@ -1,6 +1,7 @@
 """The trainer's own loop in this process, on a tiny drafter, and micro-batches of which some are poisoned.
 
-`Lab.run` says what a run came to, times and what is of this process left out: two runs that trained the same say the same.
+`Lab.run` says what a run came to, times and what is of this process left out: two runs that
+trained the same say the same.
 """
 
 from __future__ import annotations
