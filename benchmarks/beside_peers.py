@@ -123,6 +123,8 @@ def measure(shape: str, implementations: list[str], options: argparse.Namespace)
             for _ in range(options.rounds):
                 _ask(rows, trainers, options.steps, options.patience)
         finally:
+            for trainer in trainers:  # all at once: a process takes seconds to let go of a GPU
+                trainer.dismiss()
             for trainer in trainers:
                 trainer.end()
     return rows
@@ -138,13 +140,21 @@ def _ask(rows: list[Row], trainers: list[Trainer], what: str | int | None, patie
         except TrainerFailed as failure:
             row.failure = str(failure)
             trainer.end()
+            _say(row, row.failure)
             continue
         if what is None:
             row.facts = answer
         elif what == "first":
             row.first = answer
+            _say(row, f"first step {answer['first_step_s']:.1f} s, loss {answer['loss']:.6f}")
         else:
             row.turns.append(answer)
+            _say(row, f"{statistics.median(answer['ms']):.1f} ms a step")
+
+
+def _say(row: Row, words: str) -> None:
+    """As it happens: the table comes last."""
+    print(f"{row.implementation}: {words}", file=sys.stderr, flush=True)
 
 
 def differing(rows: list[Row], bound: float, device: str) -> list[str]:

@@ -61,13 +61,17 @@ class Trainer:
             ) from None
         return answer
 
-    def end(self) -> None:
-        """Have it end, and see to it."""
+    def dismiss(self) -> None:
+        """Ask it to end."""
         if self._talk.closed:
             return
         with contextlib.suppress(OSError):  # it has ended
             self._talk.send(None)
         self._talk.close()
+
+    def end(self) -> None:
+        """Have it end, and see to it."""
+        self.dismiss()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:

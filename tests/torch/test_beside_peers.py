@@ -15,7 +15,9 @@ CPU = torch.device("cpu")
 def test_turns_are_taken_and_a_trainer_that_cannot_is_named(capsys):
     chosen = ["--impl", "flex", "--impl", "flash", "--shape", "packed", "--rounds", "2", "--steps", "1"]
     assert beside_peers.main([*chosen, "--tiny", "--device", "cpu", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    assert [line.partition(":")[0] for line in printed.err.splitlines()] == ["flash", "flex", "flex", "flex"]
     flex, flash = told["trainers"]
     assert (flex["tokens"], flex["anchors"], len(flex["turns_ms"])) == (198, 12, 2)
     assert "it computes on a GPU in bfloat16" in flash["failure"]
