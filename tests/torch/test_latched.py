@@ -100,7 +100,8 @@ def test_two_bad_steps_anywhere_end_the_same(tmp_path, bad):
     found = both(tmp_path, LENIENT, bad)
     is_row = bad[1] == bad[0] + 1
     is_saved = bad[0] >= 4  # by step 4, unless that was left out
-    assert found["heartbeat"]["rollbacks"] == (is_row and is_saved)
+    is_end = bad[1] == STEPS - 1  # what made the last step bad may be in the weights
+    assert found["heartbeat"]["rollbacks"] == (is_saved and (is_row or is_end))
     assert found["ended"].startswith("NonFinite") == (is_row and not is_saved)
 
 
