@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from trainer.attention import refusing
 from trainer.batch import Batch, single
@@ -42,6 +43,8 @@ def compile_and_warm_up(
         "buckets": [dataclasses.asdict(bucket) for bucket in buckets(job.config.data)],
         "loss": dataclasses.asdict(job.config.loss),
         "dtype": str(drafting.dtype),
+        "attention": job.config.compute.attention,
+        "sharded": isinstance(wrapped, FSDPModule),
         "trains": trains,
     }
     origin = artifacts.describe(device, backend, shapes) if backend == "inductor" else None
