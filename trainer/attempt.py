@@ -100,7 +100,7 @@ def _work(
     failfast.start()
     mine = [injection for injection in injections if injection.rank == topology.rank]
     try:
-        run(Job(config, mine, run_dir, heartbeat, topology, stop, overrides))
+        run(Job(config, mine, run_dir, heartbeat, topology, stop, overrides, step_by_step=bool(injections)))
     except Interrupted:
         failfast.leave()
         raise

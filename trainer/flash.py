@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from trainer.errors import ConfigInvalid
-from trainer.masks import TILE, block_mask, key_intervals
+from trainer.masks import TILE, key_intervals, tile_lists
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,18 +49,7 @@ class FlashMask(NamedTuple):
 
 def flash_mask(anchors: Anchors, rule: MaskRule) -> FlashMask:
     """The mask of these anchors; nothing waits for the device."""
-    tiles = block_mask(anchors, rule)
-    sides = (
-        (tiles.kv_num_blocks, tiles.kv_indices, tiles.full_kv_num_blocks, tiles.full_kv_indices),
-        (tiles.q_num_blocks, tiles.q_indices, tiles.full_q_num_blocks, tiles.full_q_indices),
-    )
-    lists = [_strided(tensor) for side in sides for tensor in side if tensor is not None]
-    return FlashMask(key_intervals(anchors, rule), *lists)
-
-
-def _strided(tensor: Tensor) -> Tensor:
-    """The same, with a new tensor's strides: in a dimension of 1 PyTorch leaves any, kernels do not."""
-    return tensor.reshape(-1).view(tensor.shape)
+    return FlashMask(key_intervals(anchors, rule), *tile_lists(anchors, rule)[:8])
 
 
 def attend_flash(q_RNQH: Tensor, k_RMKH: Tensor, v_RMKH: Tensor, mask: FlashMask) -> Tensor:

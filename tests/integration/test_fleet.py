@@ -119,8 +119,9 @@ def test_runs_come_and_go_and_are_asked_while_the_others_are_watched_on(local):
             turned = seen.watch.turned_at
             assert turned is not None
             well = health(
-                seen.board.fleet, CLOCK.now(), fault=seen.watch.fault, turned_s_ago=CLOCK.monotonic() - turned
-            )
+                seen.board.fleet, CLOCK.now(), acting=True, fault=seen.watch.fault,
+                turned_s_ago=CLOCK.monotonic() - turned,
+            )  # fmt: skip
             assert well.is_well, well.why
         finally:
             seen.watch.stop()

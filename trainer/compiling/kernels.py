@@ -46,8 +46,15 @@ PACKAGES = (
     "quack-kernels",
     "apache-tvm-ffi",
 )
-SOURCES = ("flash.py", "flash_kernels.py", "softmax.py", "softmax_kernels.py")
-OWN = ("row_terms", "logit_gradient")
+SOURCES = (
+    "flash.py",
+    "flash_kernels.py",
+    "softmax.py",
+    "softmax_kernels.py",
+    "tiling.py",
+    "tiling_kernels.py",
+)
+OWN = ("row_terms", "logit_gradient", "tile_lists", "key_intervals")
 """Our kernels in Triton's cache; it holds inductor's too, which are in torch's pair."""
 _SWITCHES = re.compile(r"(CUTE_DSL|FLASH_ATTENTION)_")
 _GROUP = "__grp__"
