@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor, nn
 
-from benchmarks.trainer_step import _step as our_step
+from benchmarks.trainer_step import train_step as our_step
 from trainer import drafting
 from trainer.compiling.warmup import compiled
 from trainer.flash import require_flash

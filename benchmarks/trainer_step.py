@@ -44,7 +44,7 @@ from trainer.plan import forecast, useful_flops
 from trainer.target.api import Observation
 
 if TYPE_CHECKING:
-    from trainer.target.api import Vocabulary
+    from trainer.target.api import TargetShape, Vocabulary
 
 GIB = 1 << 30
 
@@ -99,17 +99,17 @@ def measure(
     batch, observation = random_batch(shape, drafting)
     torch.cuda.reset_peak_memory_stats()
     begun = time.monotonic()
-    _step(drafting, optimizer, batch, observation, 0, latch)
+    train_step(drafting, optimizer, batch, observation, 0, latch)
     torch.cuda.synchronize()
     first_s = time.monotonic() - begun
-    _step(drafting, optimizer, batch, observation, 1, latch)
+    train_step(drafting, optimizer, batch, observation, 1, latch)
     graphs = num_graphs()
     forbid_recompiles()
     losses = []
     begins, ends = [], [_now()]
     for step in range(2, 2 + steps):
         begins.append(_now())
-        losses.append(_step(drafting, optimizer, batch, observation, step, latch))
+        losses.append(train_step(drafting, optimizer, batch, observation, step, latch))
         ends.append(_now())
         ends[-2 if ahead else -1].synchronize()
     torch.cuda.synchronize()
@@ -154,17 +154,22 @@ def configuration(shape: Shape, attention: str = "flex") -> Config:
     )
 
 
-def random_drafting(config: Config, device: str = "cuda") -> Drafting:
-    """A drafter of Qwen3-8B's dimensions beside a random embedding and head."""
+def random_drafting(
+    config: Config,
+    device: str = "cuda",
+    *,
+    target: TargetShape = QWEN3_8B,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Drafting:
+    """A drafter of Qwen3-8B's dimensions, or another target's, beside a random embedding and head."""
     torch.manual_seed(0)
-    dtype = torch.bfloat16
 
     def table() -> torch.Tensor:
-        shape = (QWEN3_8B.vocab_size, QWEN3_8B.hidden_size)
+        shape = (target.vocab_size, target.hidden_size)
         return torch.empty(shape, dtype=dtype, device=device).normal_(std=0.02)
 
     vocabulary = cast("Vocabulary", SimpleNamespace(embedding=table(), head=table()))
-    shape = draft_shape(QWEN3_8B, config.draft, config.target)
+    shape = draft_shape(target, config.draft, config.target)
     draft = begin_draft(config, shape, None, torch.device(device))
     use_layer_call(draft, compiled(DraftLayer.plain, "inductor"))
     return Drafting(config, shape, draft, vocabulary, config.target.mask_token, dtype)
@@ -174,18 +179,20 @@ def random_batch(shape: Shape, drafting: Drafting) -> tuple[Batch, Observation]:
     """Random tokens, in documents of equal length, and random hidden states."""
     length = shape.context_tokens // shape.documents
     everything = torch.ones(length, dtype=torch.bool)
+    words = min(150000, drafting.vocabulary.head.shape[0])
     generator = torch.Generator().manual_seed(1)
     documents = [
-        Document(torch.randint(0, 150000, (length,), generator=generator), everything)
+        Document(torch.randint(0, words, (length,), generator=generator), everything)
         for _ in range(shape.documents)
     ]
-    batch = pack([documents], shape.context_tokens).to("cuda")
-    width = len(drafting.tap_layers) * QWEN3_8B.hidden_size
-    taps = torch.empty((1, shape.context_tokens, width), dtype=drafting.dtype, device="cuda").normal_()
+    device = drafting.vocabulary.head.device
+    batch = pack([documents], shape.context_tokens).to(device)
+    width = len(drafting.tap_layers) * drafting.shape.hidden_size
+    taps = torch.empty((1, shape.context_tokens, width), dtype=drafting.dtype, device=device).normal_()
     return batch, Observation(taps, None)
 
 
-def _step(
+def train_step(
     drafting: Drafting,
     optimizer: torch.optim.Optimizer,
     batch: Batch,
@@ -193,6 +200,7 @@ def _step(
     step: int,
     latch: Latch | None = None,
 ) -> torch.Tensor:
+    """Loss of one step, taken: forward, backward, norm, AdamW."""
     set_learning_rate(optimizer, learning_rate(step, drafting.config.total_steps, drafting.config.optim))
     terms = drafting.loss(batch, observation, step)
     terms.total.backward()

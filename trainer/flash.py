@@ -89,7 +89,7 @@ def require_flash(device: torch.device, dtype: torch.dtype, head_dim: int) -> No
 
 
 @functools.cache
-def _kernels() -> ModuleType:
+def import_kernels() -> ModuleType:
     """Imported at the first use, since it takes seconds; compiled kernels are kept beside Triton's."""
     os.environ.setdefault(f"{_CACHE}_ENABLED", "1")
     if triton := os.environ.get("TRITON_CACHE_DIR"):
@@ -114,7 +114,7 @@ def _tensors(*names: str) -> str:
 )
 def _flash(q: Tensor, k: Tensor, v: Tensor, intervals: Tensor, *tiles: Tensor) -> tuple[Tensor, Tensor]:
     """Output [R, Q, N, H] and logsumexp [R, N, Q] of the scores."""
-    return _kernels().forward(q, k, v, intervals, tiles[:4], TILE)  # type: ignore[no-any-return]
+    return import_kernels().forward(q, k, v, intervals, tiles[:4], TILE)  # type: ignore[no-any-return]
 
 
 @_flash.register_fake
@@ -139,7 +139,7 @@ def _flash_backward(
     intervals: Tensor,
     *tiles: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _kernels().backward(q, k, v, out, grad, logsumexp, intervals, tiles, TILE)  # type: ignore[no-any-return]
+    return import_kernels().backward(q, k, v, out, grad, logsumexp, intervals, tiles, TILE)  # type: ignore[no-any-return]
 
 
 @_flash_backward.register_fake
