@@ -14,9 +14,9 @@ from trainer.loop import Loop
 from trainer.model import DraftLayer, DraftModel, use_layer_call
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode"),
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("default"),  # torch 2.11 warns of its own code while it compiles
 ]
 SHAPE = replace(
     CONFIG,

@@ -151,22 +151,29 @@ def _moments(config: Config, dims: Dims, shared: int, *, keeps: bool) -> dict[st
             tensors(dims, "gradient of q, summed", "R Q N H", FLOAT32),
             tensors(dims, "gradients of k and v, summed", "R K M H", FLOAT32, 2),
         ]
-    mlp = [tensors(dims, "gradients of gate, up and their product", "R Q F", dims.c, 3)]
-    layer = max(attention, mlp, key=lambda items: sum(item.bytes for item in items))
+    # A GPU's compiler writes one of the three over another.
+    mlp = tensors(dims, "gradients of gate, up and their product", "R Q F", dims.c, 2 if dims.on_gpu else 3)
     context = tensors(dims, "gradient of the context", "R T D", dims.c, 2)
     residual = tensors(dims, "gradient of x", "R Q D", dims.c, 2)
+    rest = saved_in_layers(dims, mlps=dims.L - 1)
     moments = {
         "loss": [*saved, gradient, chunk, copies],
         "last norm's backward": [*saved, gradient, tensors(dims, "its terms", "R Q D", norm_bytes(dims), 4)],
-        "backward": [*before, *layers, context, residual, *layer],
+        "MLP's backward": [*before, *layers, context, residual, mlp],
+        "attention's backward": [*before, *rest, context, residual, *attention],
     }
     if not keeps:
         one, whole = layer_matrices(dims), draft_parameters(dims)
         text = f"{one:,} numbers of a layer, {dims.c} bytes each as they come and 4 kept"
-        moments["backward"].append(Item("gradients", (FLOAT32 + dims.c) * one, text))
+        for name in ("MLP's backward", "attention's backward"):
+            moments[name].append(Item("gradients", (FLOAT32 + dims.c) * one, text))
         every = Item("gradients", FLOAT32 * whole, f"{whole:,} parameters, 4 bytes each")
-        first_layer = saved_in_layers(dims, 1)
-        moments["backward's end"] = [*before, *first_layer, context, residual, *layer, every]
+        first_layer = max(
+            [*saved_in_layers(dims, 1), mlp],
+            [*saved_in_layers(dims, 1, mlps=0), *attention],
+            key=lambda items: sum(item.bytes for item in items),
+        )
+        moments["backward's end"] = [*before, *first_layer, context, residual, every]
     return moments
 
 

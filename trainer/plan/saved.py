@@ -21,6 +21,8 @@ SAVED = (
     ("k, normed and rotated", "R K M H"),
     ("v", "R K M H"),
     ("attention's output", "R Q N H"),
+)
+SAVED_IN_MLP = (
     ("x, attended", "R Q D"),
     ("x, attended and normed", "R Q D"),
     ("gate", "R Q F"),
@@ -38,10 +40,14 @@ def tensors(dims: Dims, name: str, letters: str, size: int, count: int = 1) -> I
     return Item(name, count * size * math.prod(values), formula)
 
 
-def saved_in_layers(dims: Dims, count: int | None = None) -> list[Item]:
-    """What layers, all of them or so many, leave for their backward."""
+def saved_in_layers(dims: Dims, count: int | None = None, mlps: int | None = None) -> list[Item]:
+    """What layers, all of them or so many, leave for their backward; of fewer MLPs if `mlps` says so."""
     count = dims.L if count is None else count
-    items = [tensors(dims, f"{name} (each layer)", letters, dims.c, count) for name, letters in SAVED]
+    mlps = count if mlps is None else mlps
+    parts = [(part, count) for part in SAVED] + [(part, mlps) for part in SAVED_IN_MLP if mlps]
+    items = [
+        tensors(dims, f"{name} (each layer)", letters, dims.c, times) for (name, letters), times in parts
+    ]
     items.append(tensors(dims, "logsumexp (each layer)", "R Q N", FLOAT32, count))
     if not dims.on_gpu:
         items.append(tensors(dims, "dense scores (each layer)", "R N Q K", FLOAT32, count))

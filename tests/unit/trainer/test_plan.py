@@ -73,7 +73,7 @@ def test_what_a_drafter_holds_from_step_to_step_by_hand():
 
 def test_one_drafter_holds_gradients_only_as_they_come_and_several_or_accumulation_all_the_time():
     alone = forecast(small(), SMALL).worst
-    assert alone.moment == "backward"
+    assert alone.moment == "attention's backward"
     assert sizes(alone)["gradients"] == (4 + 2) * (LAYER - 2 * 8 - 2 * 4)
     for config, drafters in ((small(), 2), (small(optim={"micro_batches": 2}), 1)):
         assert sizes(forecast(config, SMALL, drafters).worst)["gradients"] == 4 * PARAMETERS
@@ -85,18 +85,22 @@ def test_one_drafter_holds_gradients_only_as_they_come_and_several_or_accumulati
 def test_what_a_layer_saves_by_hand():
     found = sizes(forecast(small(), SMALL).worst)
     queries, keys = 8, 40
-    assert found["x"] == found["x, normed"] == found["x, attended"] == 2 * queries * 8
+    assert found["x"] == found["x, normed"] == 2 * queries * 8
     assert found["q, projected"] == found["q, normed and rotated"] == 2 * queries * 2 * 4
     assert found["k, projected"] == found["v"] == 2 * keys * 1 * 4
-    assert found["gate"] == found["up"] == found["silu(gate) * up"] == 2 * queries * 12
+    assert "gate" not in found  # gone when its attention's gradients are made
     assert found["logsumexp"] == 4 * queries * 2
     assert found["cast weights"] == 2 * (PARAMETERS - 2 * 8 - 2 * 8 - 2 * 4)  # all but norms
     assert "dense scores" not in found
+    wide = sizes(forecast(small(draft={"intermediate_size": 48}), SMALL).worst)
+    assert wide["gate"] == wide["up"] == wide["silu(gate) * up"] == 2 * queries * 48
+    assert wide["x, attended"] == wide["x, attended and normed"] == 2 * queries * 8
 
 
 def test_the_moment_with_the_most_is_the_one_told():
-    # One block's logits are 3 x 10 float32; the backward of a layer is more.
-    assert forecast(small(), SMALL).worst.moment == "backward"
+    # One block's logits are 3 x 10 float32; the backward of a layer is more, of its wider part the most.
+    assert forecast(small(), SMALL).worst.moment == "attention's backward"
+    assert forecast(small(draft={"intermediate_size": 48}), SMALL).worst.moment == "MLP's backward"
     wide = dataclasses.replace(SMALL, vocab_size=1000)
     rank = forecast(small(), wide).worst
     assert rank.moment == "loss"
@@ -127,7 +131,7 @@ def test_drafters_that_share_out_hold_their_part_and_gather_a_layer_at_a_time():
     replicated = sizes(forecast(small(parallel={"shard": "replicate"}), SMALL, 4).worst)
     alone = sizes(forecast(small(), SMALL).worst)
     assert {**replicated, "gradients": 0} == {**alone, "gradients": 0}
-    shared = sizes(forecast(small(parallel={"shard": "full"}), SMALL, 4).worst)
+    shared = sizes(forecast(small(parallel={"shard": "full", "placement": "cached"}), SMALL, 4).worst)
     assert shared["parameters"] == shared["gradients"] == 4 * -(-PARAMETERS // 4)
     assert shared["gathered layers"] == (3 * 2 + 4) * (LAYER - 2 * 8 - 2 * 4)
     assert shared["gathered fusion"] == 16 * 8 * 2
@@ -276,7 +280,7 @@ def test_where_no_single_setting_is_enough_it_says_so():
 
 def test_a_forecast_is_told_item_by_item_with_its_formula():
     lines = forecast(seed(), QWEN3_8B, 3).lines()
-    assert lines[0].startswith("drafter rank, most in its backward: ")
+    assert lines[0].startswith("drafter rank, most in its loss: ")
     assert "      3.750 GiB  gate (each layer): 5 x R*Q*F = 5 x 1 x 32,768 x 12,288, 2 bytes each" in lines
     assert any(line.startswith("target rank") for line in lines)
     assert "disk and traffic" in lines
