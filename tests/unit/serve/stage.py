@@ -147,7 +147,7 @@ def staged(home: Path, *, reads_freely: bool = True, acting: bool = True) -> Ite
 def begin(stage: Stage) -> None:
     """Start the watch, and wait for its first turn."""
     stage.fleet.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while stage.fleet.turned_at is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
