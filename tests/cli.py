@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
-LONG_S = 300.0  # for what has to come about: far beyond what it takes, since a busy machine is no failure
+LONG_S = 600.0  # for what has to come about: far beyond what it takes, since a busy machine is no failure
 
 
 class Cli:

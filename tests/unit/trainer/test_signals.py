@@ -23,7 +23,7 @@ print(stop.requested, stop.name, flush=True)
 
 def run(*numbers):
     command = [sys.executable, "-c", SCRIPT, *(str(int(number)) for number in numbers)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.parametrize("number", STOPPING)
