@@ -2,9 +2,12 @@
 
     python -m benchmarks.trainer_step                      the seed's shape and the peers' small one
     python -m benchmarks.trainer_step --shape seed --steps 20 --attention flash --json
+    python -m benchmarks.trainer_step --shape small --ahead
 
-The step is the trainer's own: anchors and mask drawn anew, forward, backward, one norm, fused AdamW. The same
-shapes as `facts` of the peers: Qwen3-8B draft dimensions, 5 layers, one document a row unless `packed`.
+The step is the trainer's own: anchors and mask drawn anew, forward, backward, one norm, the verdict, fused
+AdamW. With `--ahead` the next one is queued while it is computed, as the trainer does, and a step lasts from
+the end of the one before to its own; else each has its end awaited before the next is queued. Shapes are
+those of the peers' `facts`: Qwen3-8B draft dimensions, 5 layers, one document a row unless `packed`.
 """
 
 from __future__ import annotations
@@ -34,13 +37,14 @@ from trainer.config import (
     TargetConfig,
 )
 from trainer.drafting import Drafting, begin_draft
+from trainer.latch import Latch
 from trainer.model import DraftLayer, DraftModel, draft_shape, use_layer_call
-from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate
+from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate, step_unless
 from trainer.plan import forecast, useful_flops
 from trainer.target.api import Observation
 
 if TYPE_CHECKING:
-    from trainer.target.api import Vocabulary
+    from trainer.target.api import TargetShape, Vocabulary
 
 GIB = 1 << 30
 
@@ -70,41 +74,46 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--shape", action="append", choices=SHAPES, help="default: all")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--attention", choices=("flex", "flash"), default="flex")
+    parser.add_argument("--ahead", action="store_true", help="the host is a step ahead of the GPU")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(argv)
     if not torch.cuda.is_available():
         sys.stderr.write("trainer_step: no CUDA device here\n")
         return 1
     for name in options.shape or SHAPES:
-        told = measure(name, SHAPES[name], options.steps, options.attention)
+        told = measure(name, SHAPES[name], options.steps, options.attention, ahead=options.ahead)
         sys.stdout.write((json.dumps(told) if options.json else _line(told)) + "\n")
         sys.stdout.flush()
     return 0
 
 
-def measure(name: str, shape: Shape, steps: int, attention: str = "flex") -> dict[str, object]:
+def measure(
+    name: str, shape: Shape, steps: int, attention: str = "flex", *, ahead: bool = False
+) -> dict[str, object]:
     """Train `steps` steps at this shape, after two of warm-up."""
     config = configuration(shape, attention)
     drafting = random_drafting(config)
     draft = cast("DraftModel", drafting.draft)
     optimizer = make_optimizer(draft, config.optim)
+    latch = Latch(config.guard, torch.device("cuda"))
     batch, observation = random_batch(shape, drafting)
     torch.cuda.reset_peak_memory_stats()
     begun = time.monotonic()
-    _step(drafting, optimizer, batch, observation, 0)
+    train_step(drafting, optimizer, batch, observation, 0, latch)
     torch.cuda.synchronize()
     first_s = time.monotonic() - begun
-    _step(drafting, optimizer, batch, observation, 1)
+    train_step(drafting, optimizer, batch, observation, 1, latch)
     graphs = num_graphs()
     forbid_recompiles()
-    times, losses = [], []
+    losses = []
+    begins, ends = [], [_now()]
     for step in range(2, 2 + steps):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        losses.append(_step(drafting, optimizer, batch, observation, step))
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end))
+        begins.append(_now())
+        losses.append(train_step(drafting, optimizer, batch, observation, step, latch))
+        ends.append(_now())
+        ends[-2 if ahead else -1].synchronize()
+    torch.cuda.synchronize()
+    times = [begin.elapsed_time(end) for begin, end in zip(ends if ahead else begins, ends[1:], strict=False)]
     torch.compiler.set_stance("default")
     median = statistics.median(times)
     flops = useful_flops(config, QWEN3_8B, document_tokens=shape.context_tokens / shape.documents).drafter
@@ -112,6 +121,7 @@ def measure(name: str, shape: Shape, steps: int, attention: str = "flex") -> dic
     told: dict[str, object] = {
         "shape": name,
         "attention": attention,
+        "ahead": ahead,
         **dataclasses.asdict(shape),
         "steps": steps,
         "median_ms": round(median, 1),
@@ -144,17 +154,22 @@ def configuration(shape: Shape, attention: str = "flex") -> Config:
     )
 
 
-def random_drafting(config: Config, device: str = "cuda") -> Drafting:
-    """A drafter of Qwen3-8B's dimensions beside a random embedding and head."""
+def random_drafting(
+    config: Config,
+    device: str = "cuda",
+    *,
+    target: TargetShape = QWEN3_8B,
+    dtype: torch.dtype = torch.bfloat16,
+) -> Drafting:
+    """A drafter of Qwen3-8B's dimensions, or another target's, beside a random embedding and head."""
     torch.manual_seed(0)
-    dtype = torch.bfloat16
 
     def table() -> torch.Tensor:
-        shape = (QWEN3_8B.vocab_size, QWEN3_8B.hidden_size)
+        shape = (target.vocab_size, target.hidden_size)
         return torch.empty(shape, dtype=dtype, device=device).normal_(std=0.02)
 
     vocabulary = cast("Vocabulary", SimpleNamespace(embedding=table(), head=table()))
-    shape = draft_shape(QWEN3_8B, config.draft, config.target)
+    shape = draft_shape(target, config.draft, config.target)
     draft = begin_draft(config, shape, None, torch.device(device))
     use_layer_call(draft, compiled(DraftLayer.plain, "inductor"))
     return Drafting(config, shape, draft, vocabulary, config.target.mask_token, dtype)
@@ -164,36 +179,51 @@ def random_batch(shape: Shape, drafting: Drafting) -> tuple[Batch, Observation]:
     """Random tokens, in documents of equal length, and random hidden states."""
     length = shape.context_tokens // shape.documents
     everything = torch.ones(length, dtype=torch.bool)
+    words = min(150000, drafting.vocabulary.head.shape[0])
     generator = torch.Generator().manual_seed(1)
     documents = [
-        Document(torch.randint(0, 150000, (length,), generator=generator), everything)
+        Document(torch.randint(0, words, (length,), generator=generator), everything)
         for _ in range(shape.documents)
     ]
-    batch = pack([documents], shape.context_tokens).to("cuda")
-    width = len(drafting.tap_layers) * QWEN3_8B.hidden_size
-    taps = torch.empty((1, shape.context_tokens, width), dtype=drafting.dtype, device="cuda").normal_()
+    device = drafting.vocabulary.head.device
+    batch = pack([documents], shape.context_tokens).to(device)
+    width = len(drafting.tap_layers) * drafting.shape.hidden_size
+    taps = torch.empty((1, shape.context_tokens, width), dtype=drafting.dtype, device=device).normal_()
     return batch, Observation(taps, None)
 
 
-def _step(
+def train_step(
     drafting: Drafting,
     optimizer: torch.optim.Optimizer,
     batch: Batch,
     observation: Observation,
     step: int,
+    latch: Latch | None = None,
 ) -> torch.Tensor:
+    """Loss of one step, taken: forward, backward, norm, AdamW."""
     set_learning_rate(optimizer, learning_rate(step, drafting.config.total_steps, drafting.config.optim))
     terms = drafting.loss(batch, observation, step)
     terms.total.backward()
-    scale_and_clip(drafting.draft.parameters(), 1 / terms.weight.clamp(min=1e-9), drafting.config.optim.clip)
-    optimizer.step()
+    scale = 1 / terms.weight.clamp(min=1e-9)
+    norm = scale_and_clip(drafting.draft.parameters(), scale, drafting.config.optim.clip)
+    loss = (terms.total * scale).detach()
+    if latch is None:
+        optimizer.step()
+    else:
+        step_unless(optimizer, latch.judge(loss.double(), norm.double()))
     optimizer.zero_grad(set_to_none=True)
-    return (terms.total / terms.weight).detach()
+    return loss
+
+
+def _now() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
 
 
 def _line(told: dict[str, object]) -> str:
     return (
-        f"{told['shape']}, {told['attention']}: "
+        f"{told['shape']}, {told['attention']}{', host ahead' * bool(told['ahead'])}: "
         f"{told['median_ms']} ms a step, {told['context_tokens_per_s']} context tokens/s, "
         f"{told['tflops']} TFLOP/s, peak {told['peak_gib']} GiB (forecast {told['forecast_gib']}), first "
         f"step {told['first_step_s']} s, {told['recompiles']} recompiles, loss {told['loss_first']} to "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.clock import Clock, timestamp
@@ -37,6 +38,33 @@ class Client(Protocol):
 def actor() -> dict[str, object]:
     """Return who acts: this process, for whoever reads run.json. Nothing is decided by it."""
     return {"user": _user(), "host": socket.gethostname(), "pid": os.getpid()}
+
+
+def placed_actor() -> dict[str, object]:
+    """Return who acts, and where its number counts: this boot of this machine, and this namespace of pids."""
+    return {**actor(), "place": _place()}
+
+
+def _place() -> str | None:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:  # not Linux
+        return None
+
+
+def is_gone(who: Mapping[str, object]) -> bool:
+    """Whether who acted was a process of this very place that is no more; False where that is not known."""
+    pid, place = who.get("pid"), _place()
+    if place is None or who.get("place") != place or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _user() -> str:
@@ -69,9 +97,12 @@ class Actor:
         rung: int | None = None,
         changes: Mapping[str, str] | None = None,
         remedies: Sequence[Remedy] = (),
+        finishes: str | None = None,
         min_free_bytes: int = 64 << 20,
     ) -> Message:
         """Start attempt `attempt` and return the guest's `started` message.
+
+        `finishes`: the time of the stop that this start is to follow; a later word of a person forbids it.
 
         Raises:
             RunAlive: Another trainer lives or another watcher was first.
@@ -86,7 +117,8 @@ class Actor:
             env=env,
             env_update=env_update,
             min_free_bytes=min_free_bytes,
-            unless_stopped=by == "watch",
+            unless_stopped=by == "watch" or finishes is not None,
+            finishes=finishes,
             remedies=remedies,
         )
         kind = "launch" if attempt == 1 else "relaunch"
@@ -141,10 +173,12 @@ class Actor:
         reason: str,
         grace_s: float,
         unless_moved: Mapping[str, object] | None = None,
+        then: Mapping[str, object] | None = None,
     ) -> Message:
         """End every process of the run and return the guest's `stopped` message; idempotent.
 
         `unless_moved` is how it was seen to stand still: the guest leaves alone what goes on again.
+        `then` is what is to be started in its place; it is on the container's disk before the first signal.
 
         Raises:
             GuestRefused: Something could not be ended, or it moved.
@@ -165,6 +199,8 @@ class Actor:
             request["only_attempt"] = attempt  # never the next one, which somebody may have just started
         if unless_moved is not None:
             request["unless_moved"] = dict(unless_moved)
+        if then is not None:
+            request["then"] = dict(then)
         try:
             answer = client.call("stop", request, timeout_s=grace_s + 60.0)
         except (GuestRefused, BlindError) as error:

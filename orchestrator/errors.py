@@ -154,6 +154,10 @@ class RecordError(OrchestratorError):
     exit_code = Exit.RECORD
 
 
+class RecordGone(RecordError):
+    """The record's file was moved or deleted under the program; one that starts now would begin a new one."""
+
+
 class ActRefused(OrchestratorError):
     """A gate before an act is closed."""
 

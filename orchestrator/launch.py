@@ -192,6 +192,7 @@ def start_request(
     env_update: Mapping[str, str] | None = None,
     min_free_bytes: int = 64 << 20,
     unless_stopped: bool = False,
+    finishes: str | None = None,
     remedies: Sequence[Remedy] = (),
 ) -> dict[str, Any]:
     """Return the request of the guest's `start`; `env` None keeps the values that the container has."""
@@ -205,6 +206,7 @@ def start_request(
         "env_update": dict(env_update or {}),
         "min_free_bytes": min_free_bytes,
         "unless_stopped": unless_stopped,
+        "finishes": finishes,
         "set_aside_step": next(back, None),
         "skip_steps": [r.step for r in remedies if r.kind is RemedyKind.SKIP_BATCH],
     }

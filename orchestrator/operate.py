@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.act import Actor
+from orchestrator.act import Actor, placed_actor
 from orchestrator.classify import Limits, diagnose
 from orchestrator.errors import BlindError, GuestRefused, NotFound, RunAlive
+from orchestrator.handover import then_document
 from orchestrator.launch import RELAUNCH_REASON, RunSpec, difference, spec_document, spec_from_document
 from orchestrator.observe import is_alive, look
 from orchestrator.preparing import check_gpus, prepare
@@ -37,6 +38,15 @@ class Launched:
     already: str | None = None
     argv: tuple[str, ...] = ()
     changes: tuple[tuple[str, str, str], ...] = ()
+    nothing_left: str | None = None  # why there is nothing to train, in words
+
+
+def nothing_left(spec: RunSpec, reached: int | None) -> str | None:
+    """Return words if the run is as far as its settings let it come; None where that is not known."""
+    total = dict(spec.overrides).get("total_steps", "")
+    if spec.is_command or reached is None or not total.isdecimal() or reached < int(total):
+        return None
+    return f"it has come to step {reached} already, and total_steps is {total}: nothing is left to train"
 
 
 class Operator:
@@ -97,16 +107,33 @@ class Operator:
         old = spec_from_document(tracker.spec)
         # The change is checked before the old attempt is stopped: a typing error must not cost a living run.
         new = prepare(self._site, change(replace(old, inject=())), progress)
-        if is_alive(snapshot):
-            self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s)
         changes = difference(old, new)
+        if is_alive(snapshot):
+            # Whoever is killed between the stop and the start leaves word of what is to follow.
+            then = then_document(
+                new,
+                state_dir=self._site.state_dir,
+                attempt=snapshot.attempt + 1,
+                reason=reason,
+                changes={key: value for key, _, value in changes},
+                actor=placed_actor(),
+            )
+            self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s, then=then)
         launched = self._start(
             new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes
         )
-        return replace(launched, changes=changes)
+        reached = snapshot.last_step if is_alive(snapshot) else tracker.checkpoint_step
+        return replace(launched, changes=changes, nothing_left=nothing_left(new, reached))
 
-    def stop(self, row: RunRow, *, reason: str, grace_s: float | None = None) -> Message:
-        """End every process of the run; idempotent.
+    def stop(
+        self,
+        row: RunRow,
+        *,
+        reason: str,
+        grace_s: float | None = None,
+        then: Mapping[str, object] | None = None,
+    ) -> Message:
+        """End every process of the run; idempotent. `then`: what is to be started in its place.
 
         Raises:
             BlindError: The container cannot be reached.
@@ -123,6 +150,7 @@ class Operator:
             by="user",
             reason=reason,
             grace_s=grace,
+            then=then,
         )
 
     def adopt(self, run: str, playbook: str | None) -> RunRow:

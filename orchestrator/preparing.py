@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.connection import trainer_archive
+from orchestrator.connection import trainer_archive, trainer_folder
 from orchestrator.errors import CommandFailed, ConfigError, EnvironmentIncomplete
 from orchestrator.observe.parse import gpus
 from orchestrator.types.seen import Present
@@ -66,6 +68,27 @@ def prepare(site: Site, spec: RunSpec, progress: Progress | None = None) -> RunS
     return ready
 
 
+def check_here(spec: RunSpec, where: str) -> None:
+    """Let the bundled trainer check its configuration with our own Python, where nothing may be reached.
+
+    What only the container knows, such as its packages, is left to a launch.
+
+    Raises:
+        ConfigError: The trainer refused its configuration.
+    """
+    if spec.is_command:
+        return
+    argv = [sys.executable, *_check_words(spec)]
+    done = subprocess.run(
+        argv, input=(spec.config_toml or "").encode(), cwd=trainer_folder(), capture_output=True,
+        timeout=CHECK_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    if done.returncode == _CONFIG_INVALID:
+        error = refusal(where, spec, done.returncode, done.stderr)
+        if isinstance(error, ConfigError):
+            raise error
+
+
 def provisioned_python(site: Site) -> str | None:
     """Return the Python of the environment that `provision` made there; None if there is none.
 
@@ -100,8 +123,11 @@ def send_trainer(site: Site, progress: Progress | None = None) -> str:
 
 def check_argv(spec: RunSpec) -> list[str]:
     """Return what lets the trainer check its configuration; the user's own file goes in on standard input."""
-    argv = ["env", "-C", str(spec.trainer_dir), "LC_ALL=C.UTF-8"]
-    argv += [spec.python, "-m", "trainer", "--check-config"]
+    return ["env", "-C", str(spec.trainer_dir), "LC_ALL=C.UTF-8", spec.python, *_check_words(spec)]
+
+
+def _check_words(spec: RunSpec) -> list[str]:
+    argv = ["-m", "trainer", "--check-config"]
     argv += ["--config", "-" if spec.config_toml is not None else spec.config or ""]
     for key, value in spec.overrides:
         argv += ["--set", f"{key}={value}"]

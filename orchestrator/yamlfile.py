@@ -18,12 +18,14 @@ from pydantic.fields import FieldInfo
 
 from orchestrator.errors import ConfigError
 from orchestrator.masking import Masker
+from orchestrator.userfile import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
 M = TypeVar("M", bound=BaseModel)
+MAX_BYTES = 1 << 20  # what is written by hand is a hundredth of it, and reading it takes ten seconds
 _OF_PYTHON = re.compile(r"valid dictionary(?: or instance of \w+)?")
 Place = tuple[str, ...]  # the keys that lead to a value; list positions as digits
 
@@ -84,7 +86,7 @@ def read(path: Path, error: type[ConfigError] = ConfigError) -> Document:
         ConfigError: Of the given class: the file cannot be read, or see `parse`.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, limit=MAX_BYTES)
     except OSError as cause:
         raise error(f"{path}: cannot be read: {cause.strerror or cause}") from cause
     except UnicodeDecodeError as cause:

@@ -21,7 +21,8 @@ step "the demo, in its short form"
 "$bin/dflashctl" demo --short
 step "real parts: torch, sshd, LXC, tmux"
 if [ "${CI:-}" = true ]; then export DFLASHCTL_REQUIRE_LAB=1; fi
-# Four at a time: most of these wait for real things. Each worker has a lab of its own; a file stays with one worker.
-"$bin/python" -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations 15 \
+# Four at a time: most of these wait for real things. Each worker has a lab of its own; a file stays with one worker. One that
+# fails is run once more, three at most, and told with its traceback: a fault all the same, to be looked into.
+"$bin/python" -m pytest -q -n 4 --dist loadfile --no-loadscope-reorder --durations 15 --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks \
     -m "(integration or torch) and not slow" tests/integration tests/browser tests/torch tests/contract/test_artifacts.py \
     tests/unit/trainer/test_compile_turn.py

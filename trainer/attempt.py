@@ -12,6 +12,7 @@ from trainer.compiling.caches import point_caches
 from trainer.console import quieten
 from trainer.errors import Interrupted
 from trainer.heartbeat import Heartbeat, Phase
+from trainer.importing import keep_for_good, uncollected
 from trainer.lastwords import LastWords
 from trainer.packages import require_packages
 from trainer.parallel.gpus import hide_other_gpus, num_processes, visible_gpus
@@ -88,16 +89,18 @@ def _work(
     point_caches(run_dir.run, os.environ)
     stop = StopSignals().install()
     # Not above: torch takes seconds to import, and reads its environment when it is.
-    from trainer.job import Job
-    from trainer.parallel.failfast import FailFast
-    from trainer.train import run
+    with uncollected():
+        from trainer.job import Job
+        from trainer.parallel.failfast import FailFast
+        from trainer.train import run
+    keep_for_good()
 
     failfast = FailFast(topology, run_dir.attempt, timeout_s=config.parallel.timeout_s)
     last_words.announce = failfast.announce
     failfast.start()
     mine = [injection for injection in injections if injection.rank == topology.rank]
     try:
-        run(Job(config, mine, run_dir, heartbeat, topology, stop, overrides))
+        run(Job(config, mine, run_dir, heartbeat, topology, stop, overrides, step_by_step=bool(injections)))
     except Interrupted:
         failfast.leave()
         raise

@@ -69,9 +69,10 @@ def sample_anchors(batch: Batch, num_slots: int, generator: torch.Generator) -> 
     )
     order_RT = draws_RT.to(device, non_blocking=True).masked_fill(~_candidates(batch), -1.0)
     num_context = order_RT.shape[1]
-    chosen = order_RT.topk(min(num_slots, num_context), dim=1)
+    chosen = order_RT.topk(min(num_slots, num_context), dim=1, sorted=False)
     index_RA = chosen.indices.masked_fill(chosen.values < 0, num_context).sort(dim=1).values
-    index_RA = F.pad(index_RA, (0, num_slots - index_RA.shape[1]), value=num_context)
+    if num_slots > num_context:
+        index_RA = F.pad(index_RA, (0, num_slots - num_context), value=num_context)
     return _anchors(batch, index_RA, index_RA < num_context)
 
 
@@ -102,11 +103,11 @@ def make_blocks(batch: Batch, anchors: Anchors, *, block_size: int, mask_token: 
     last_RA1 = (anchors.ends[..., None] - 1).clamp(min=0)
     label_index_RQ = torch.minimum(index_RAS, last_RA1).flatten(1)
     token_RQ = batch.tokens.gather(1, label_index_RQ)
-    counts_RQ = (inside_RAS & (offsets_S > 0) & anchors.keep[..., None]).flatten(1)
-    is_anchor_Q = (offsets_S == 0).repeat(anchors.index.shape[1])
+    later_S = offsets_S > 0
+    counts_RQ = (inside_RAS & later_S & anchors.keep[..., None]).flatten(1)
     return Blocks(
         anchors=anchors,
-        tokens=torch.where(is_anchor_Q, token_RQ, mask_token),
+        tokens=torch.where(later_S, mask_token, token_RQ.view_as(index_RAS)).flatten(1),
         positions=(anchors.positions[..., None] + offsets_S).flatten(1),
         labels=torch.where(inside_RAS.flatten(1), token_RQ, 0),
         label_index=label_index_RQ,
@@ -123,9 +124,10 @@ def _candidates(batch: Batch) -> Tensor:
 
 def _anchors(batch: Batch, index_RA: Tensor, keep_RA: Tensor) -> Anchors:
     """Look up the documents of these anchors; what an empty slot's index is does not matter."""
-    index_RA = index_RA.masked_fill(~keep_RA, 0)
+    empty_RA = ~keep_RA
+    index_RA = index_RA.masked_fill(empty_RA, 0)
 
     def look_up(table_RT: Tensor) -> Tensor:
-        return table_RT.gather(1, index_RA).masked_fill(~keep_RA, 0)
+        return table_RT.gather(1, index_RA).masked_fill(empty_RA, 0)
 
     return Anchors(index_RA, keep_RA, look_up(batch.starts), look_up(batch.ends), look_up(batch.positions))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from trainer.errors import ConfigInvalid
-from trainer.masks import TILE, block_mask, key_intervals
+from trainer.masks import TILE, key_intervals, tile_lists
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,18 +49,7 @@ class FlashMask(NamedTuple):
 
 def flash_mask(anchors: Anchors, rule: MaskRule) -> FlashMask:
     """The mask of these anchors; nothing waits for the device."""
-    tiles = block_mask(anchors, rule)
-    sides = (
-        (tiles.kv_num_blocks, tiles.kv_indices, tiles.full_kv_num_blocks, tiles.full_kv_indices),
-        (tiles.q_num_blocks, tiles.q_indices, tiles.full_q_num_blocks, tiles.full_q_indices),
-    )
-    lists = [_strided(tensor) for side in sides for tensor in side if tensor is not None]
-    return FlashMask(key_intervals(anchors, rule), *lists)
-
-
-def _strided(tensor: Tensor) -> Tensor:
-    """The same, with a new tensor's strides: in a dimension of 1 PyTorch leaves any, kernels do not."""
-    return tensor.reshape(-1).view(tensor.shape)
+    return FlashMask(key_intervals(anchors, rule), *tile_lists(anchors, rule)[:8])
 
 
 def attend_flash(q_RNQH: Tensor, k_RMKH: Tensor, v_RMKH: Tensor, mask: FlashMask) -> Tensor:
@@ -100,7 +89,7 @@ def require_flash(device: torch.device, dtype: torch.dtype, head_dim: int) -> No
 
 
 @functools.cache
-def _kernels() -> ModuleType:
+def import_kernels() -> ModuleType:
     """Imported at the first use, since it takes seconds; compiled kernels are kept beside Triton's."""
     os.environ.setdefault(f"{_CACHE}_ENABLED", "1")
     if triton := os.environ.get("TRITON_CACHE_DIR"):
@@ -125,7 +114,7 @@ def _tensors(*names: str) -> str:
 )
 def _flash(q: Tensor, k: Tensor, v: Tensor, intervals: Tensor, *tiles: Tensor) -> tuple[Tensor, Tensor]:
     """Output [R, Q, N, H] and logsumexp [R, N, Q] of the scores."""
-    return _kernels().forward(q, k, v, intervals, tiles[:4], TILE)  # type: ignore[no-any-return]
+    return import_kernels().forward(q, k, v, intervals, tiles[:4], TILE)  # type: ignore[no-any-return]
 
 
 @_flash.register_fake
@@ -150,7 +139,7 @@ def _flash_backward(
     intervals: Tensor,
     *tiles: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _kernels().backward(q, k, v, out, grad, logsumexp, intervals, tiles, TILE)  # type: ignore[no-any-return]
+    return import_kernels().backward(q, k, v, out, grad, logsumexp, intervals, tiles, TILE)  # type: ignore[no-any-return]
 
 
 @_flash_backward.register_fake

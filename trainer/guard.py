@@ -58,6 +58,16 @@ class Guard:
         self.rollbacks = 0
         """Times that training went back, in this attempt: a relaunch has its own."""
 
+    @property
+    def norms(self) -> list[float]:
+        """Gradient norms of the last good steps, oldest first: what a spike is measured by."""
+        return list(self._norms)
+
+    @property
+    def doubts(self) -> bool:
+        """Whether the last step was bad."""
+        return self._in_a_row > 0
+
     def judge(
         self, step: int, loss: float, grad_norm: float, *, finite: bool, can_roll_back: bool
     ) -> Judgement:

@@ -32,6 +32,8 @@ class Job:
     stop: StopSignals
     overrides: tuple[str, ...] = ()
     """The `key=value` words that the configuration was changed by."""
+    step_by_step: bool = False
+    """Whether each step is known before the next one is begun: where a rank, this or another, is to fail."""
     _fired: set[Injection] = field(default_factory=set)
 
     def enter(self, phase: Phase, draft: DraftModel | None = None) -> None:

@@ -26,7 +26,10 @@ class Linear(nn.Linear):
 
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight over the last dimension, in float32 whatever the input."""
+    """x / rms(x) * weight over the last dimension, x / rms(x) in float32 whatever the input.
+
+    Rounded before the weight too, as Qwen3 has it.
+    """
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
@@ -35,9 +38,14 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Same shape and type as `x`."""
+        # On a GPU, uncompiled, each operation writes a float32 tensor of its own: PyTorch has one kernel.
+        alone = x.is_cuda and not torch.compiler.is_dynamo_compiling()
+        scaled = F.rms_norm(x, x.shape[-1:], None, self.eps) if alone else self._scaled(x)
+        return scaled * self.weight.to(x.dtype)
+
+    def _scaled(self, x: Tensor) -> Tensor:
         wide = x if x.dtype == torch.float64 else x.float()
-        scaled = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
-        return scaled.to(x.dtype) * self.weight.to(x.dtype)
+        return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype)
 
 
 class SwiGLU(nn.Module):

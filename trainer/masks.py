@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
+
+from trainer import tiling
+from trainer.tiling import Tiles
 
 if TYPE_CHECKING:
     from trainer.blocks import Anchors
@@ -57,8 +59,11 @@ def mask_mod(anchors: Anchors, rule: MaskRule) -> MaskMod:
     inputs at each step: other anchors of the same shape compile nothing. Query indices past the last block
     are allowed, as tiles reach beyond it, and answered arbitrarily.
     """
-    lowest_RA, before_RA = _context_bounds(anchors)
-    last_slot = anchors.index.shape[1] - 1
+    return _mask_mod(*_context_bounds(anchors), rule)
+
+
+def _mask_mod(lowest_RA: Tensor, before_RA: Tensor, rule: MaskRule) -> MaskMod:
+    last_slot = lowest_RA.shape[1] - 1
     num_context, block_size, causal, window = rule.num_context, rule.block_size, rule.causal, rule.window
 
     def draft_mask(row: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -95,26 +100,29 @@ def block_mask(anchors: Anchors, rule: MaskRule) -> BlockMask:
 
     In closed form: each slot that a tile of queries cuts sees two intervals of keys, so no grid of queries
     and keys exists, and nothing waits for the device. The queries of each tile of keys, which the backward
-    pass walks, come from the same tiles.
+    pass walks, come from the same tiles. Where there is Triton it takes one launch for some 90.
     """
-    partial_RIJ, full_RIJ = _tiles(anchors, rule)
-    both = torch.stack((partial_RIJ, full_RIJ)).to(torch.int8)[:, :, None]
-    (kv_num, full_kv_num), (kv_order, full_kv_order) = _ordered(both)
-    (q_num, full_q_num), (q_order, full_q_order) = _ordered(both.transpose(-2, -1).contiguous())
+    tiles = tile_lists(anchors, rule)
     num_queries = anchors.index.shape[1] * rule.block_size
     return BlockMask(
-        seq_lengths=(num_queries, rule.num_context + num_queries),
-        kv_num_blocks=kv_num,
-        kv_indices=kv_order,
-        full_kv_num_blocks=full_kv_num,
-        full_kv_indices=full_kv_order,
-        q_num_blocks=q_num,
-        q_indices=q_order,
-        full_q_num_blocks=full_q_num,
-        full_q_indices=full_q_order,
+        (num_queries, rule.num_context + num_queries),
+        *tiles[:8],  # in its order
         BLOCK_SIZE=(TILE, TILE),
-        mask_mod=mask_mod(anchors, rule),
+        mask_mod=_mask_mod(tiles.lowest, tiles.before, rule),
     )
+
+
+def tile_lists(anchors: Anchors, rule: MaskRule) -> Tiles:
+    """The tiles of the mask."""
+    return tiling.tile_lists(anchors, rule, TILE) if tiling.takes(anchors) else plain_tiles(anchors, rule)
+
+
+def plain_tiles(anchors: Anchors, rule: MaskRule) -> Tiles:
+    """The same by PyTorch's operators, on any device."""
+    partial_RIJ, full_RIJ = _tiles(anchors, rule)
+    both = torch.stack((partial_RIJ, full_RIJ)).to(torch.int8)[:, :, None]
+    kv_side, q_side = _ordered(both), _ordered(both.transpose(-2, -1).contiguous())
+    return Tiles._make([*kv_side, *q_side, *_context_bounds(anchors)])
 
 
 def key_intervals(anchors: Anchors, rule: MaskRule) -> Tensor:
@@ -122,6 +130,13 @@ def key_intervals(anchors: Anchors, rule: MaskRule) -> Tensor:
 
     Filled up to whole tiles with the last query's.
     """
+    if tiling.takes(anchors):
+        return tiling.key_intervals(anchors, rule, TILE)
+    return plain_intervals(anchors, rule)
+
+
+def plain_intervals(anchors: Anchors, rule: MaskRule) -> Tensor:
+    """The same by PyTorch's operators, on any device."""
     size, num_queries = rule.block_size, anchors.index.shape[1] * rule.block_size
     padded = -(-num_queries // TILE) * TILE
     query_Q = torch.arange(padded, device=anchors.index.device).clamp(max=num_queries - 1)
@@ -136,11 +151,14 @@ def _context_bounds(anchors: Anchors) -> tuple[Tensor, Tensor]:
     return anchors.starts.int(), anchors.index.masked_fill(~anchors.keep, 0).int()
 
 
-def _ordered(tiles: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Of each kind in [2, R, 1, X, Y]: how many Y a row has, and all Y with those first, as int32."""
+def _ordered(tiles: Tensor) -> list[Tensor]:
+    """Of each kind in [2, R, 1, X, Y]: how many Y a row has, and all Y with those first, as int32.
+
+    With a new tensor's strides: in a dimension of 1 PyTorch leaves any, which FlashAttention 4 refuses.
+    """
     order = tiles.argsort(dim=-1, descending=True, stable=True)
-    numbers = tiles.sum(dim=-1, dtype=torch.int32)
-    return [kind.clone() for kind in numbers], [kind.int() for kind in order]
+    pairs = zip(tiles.sum(dim=-1), order, strict=True)
+    return [part.to(torch.int32, memory_format=torch.contiguous_format) for pair in pairs for part in pair]
 
 
 class _Cuts(NamedTuple):
@@ -156,7 +174,7 @@ class _Cuts(NamedTuple):
 
 
 def _cut(num_slots: int, block_size: int, device: torch.device) -> _Cuts:
-    most = min(num_slots, (TILE - 1 - gcd(TILE, block_size)) // block_size + 2)
+    most = tiling.most_cut(num_slots, block_size, TILE)
     num_tiles = -(-num_slots * block_size // TILE)
     begin_I1 = torch.arange(num_tiles, device=device)[:, None] * TILE
     slot_IG = begin_I1 // block_size + torch.arange(most, device=device)

@@ -11,6 +11,7 @@ from trainer.clock import utc_now
 from trainer.files import append_json_line
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -26,6 +27,8 @@ class StepReading:
     """Seconds a step, over the steps since the last logged one."""
     tokens_per_s: float
     """Context tokens a second."""
+    data_wait_s: float = 0.0
+    """Seconds of `step_s` in which this rank waited for what it reads from disk."""
     rank_s: tuple[float, ...] | None = None
     """Seconds of each drafter's own work; see `stepping.StepResult`."""
 
@@ -33,10 +36,11 @@ class StepReading:
 class StepClock:
     """Mean step time since it was last read; evaluation and checkpoints are taken out with `skip`."""
 
-    def __init__(self, tokens_in_step: int) -> None:
+    def __init__(self, tokens_in_step: int, waited_s: Callable[[], float] = lambda: 0.0) -> None:
+        """`waited_s` tells how long data was waited for, in all."""
         self._tokens = tokens_in_step
-        self._since = time.monotonic()
-        self._steps = 0
+        self._waited_s = waited_s
+        self.restart()
 
     def skip(self, seconds: float) -> None:
         """Leave out time that was not spent on steps."""
@@ -51,9 +55,14 @@ class StepClock:
         step_s = max(time.monotonic() - self._since, 1e-9) / max(self._steps, 1)
         return step_s, self._tokens / step_s
 
+    def read_data_wait(self) -> float:
+        """Seconds a step for which data was waited for, since `restart`."""
+        return (self._waited_s() - self._waited_before) / max(self._steps, 1)
+
     def restart(self) -> None:
         """Measure from now on."""
         self._since = time.monotonic()
+        self._waited_before = self._waited_s()
         self._steps = 0
 
 
@@ -75,6 +84,7 @@ def record_step(path: Path, reading: StepReading) -> None:
         "grad_norm": reading.grad_norm,
         "tokens_per_s": reading.tokens_per_s,
         "step_s": reading.step_s,
+        "data_wait_s": round(reading.data_wait_s, 6),
         "rank_s": None if reading.rank_s is None else [round(each, 6) for each in reading.rank_s],
         "acceptance_length": None,
         "at": utc_now(),
@@ -92,6 +102,7 @@ def record_eval(path: Path, step: int, acceptance_length: float) -> None:
         "grad_norm": None,
         "tokens_per_s": None,
         "step_s": None,
+        "data_wait_s": None,
         "rank_s": None,
         "acceptance_length": acceptance_length,
         "at": utc_now(),

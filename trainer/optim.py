@@ -6,7 +6,7 @@ Sources: Loshchilov and Hutter 2017 and 2019 (cosine, AdamW), Hu et al. 2024 (wa
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,18 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Give every group the rate."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+
+
+def step_unless(optimizer: torch.optim.Optimizer, shut: Tensor) -> None:
+    """Step where `shut` (float32 []) is 0; where it is 1, weights and state stay as they are, bit for bit.
+
+    A fused optimizer reads it on the device, through what gradient scalers use; for another the host does.
+    """
+    if all(group.get("fused") for group in optimizer.param_groups):
+        cast("Any", optimizer).found_inf = shut
+        optimizer.step()
+    elif not shut:
+        optimizer.step()
 
 
 @torch.no_grad()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from trainer.ahead import Ahead
 from trainer.compiling.caches import cache_dirs
 from trainer.drafting import Drafting
 from trainer.evaluation.evaluators import evaluate_here
@@ -37,9 +38,12 @@ def serve(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
         job.enter(Phase.WARMUP)
     job.enter(Phase.TRAIN)
 
+    ahead = Ahead(loaded.data.train.micro_batch)
+
     def make(index: int) -> Observation:
         job.before_step(index // schedule.per_step + 1, None)
-        batch = loaded.data.train.micro_batch(index).to(machine.device)
+        likely = index + schedule.num_targets  # what is asked for next, unless training goes back
+        batch = ahead.take(index, (likely,)).to(machine.device)
         return target.observe(batch, loaded.shape.target_layer_ids, last=config.loss.labels == "target")
 
     server = Server(group)
@@ -48,4 +52,7 @@ def serve(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
         assert drafting is not None
         return evaluate_here(loaded, drafting, target, step, server.beat, compile_more=False)
 
-    server.serve(make, evaluate, state)
+    try:
+        server.serve(make, evaluate, state)
+    finally:
+        ahead.close()

@@ -104,6 +104,7 @@ def _draft(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
         warmed=warmed,
         origin=origin,
         evaluator=evaluator,
+        runs_ahead=machine.device.type == "cuda" and not job.step_by_step,
     )
     state = loop.resume()
     if state is not None:
@@ -122,6 +123,8 @@ def _draft(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
     except Interrupted:
         _release(remote)
         raise
+    finally:
+        source.close()
     _release(remote)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import TYPE_CHECKING
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from trainer.attention import refusing
 from trainer.batch import Batch, single
@@ -13,6 +15,8 @@ from trainer.blocks import spread_anchors
 from trainer.compiling import artifacts
 from trainer.compiling.warmup import WarmUp, compiled, twin, warm_up
 from trainer.data.buckets import Bucket, buckets
+from trainer.flash import import_kernels
+from trainer.importing import uncollected
 from trainer.model import DraftLayer, DraftModel, use_layer_call
 from trainer.target.api import Observation
 
@@ -37,11 +41,16 @@ def compile_and_warm_up(
     stand_in = dataclasses.replace(drafting, draft=_stand_in(drafting, wrapped))
     use_layer_call(stand_in.draft, call)  # type: ignore[arg-type]
     device = drafting.vocabulary.head.device
+    flash = job.config.compute.attention == "flash" and device.type == "cuda"
+    _import_compilers(inductor=backend == "inductor", flash=flash)
+    job.alive()
     shapes = {
         "draft": dataclasses.asdict(drafting.shape),
         "buckets": [dataclasses.asdict(bucket) for bucket in buckets(job.config.data)],
         "loss": dataclasses.asdict(job.config.loss),
         "dtype": str(drafting.dtype),
+        "attention": job.config.compute.attention,
+        "sharded": isinstance(wrapped, FSDPModule),
         "trains": trains,
     }
     origin = artifacts.describe(device, backend, shapes) if backend == "inductor" else None
@@ -52,6 +61,15 @@ def compile_and_warm_up(
         local_rank=job.topology.local_rank,
         beat=job.alive,
     )
+
+
+def _import_compilers(*, inductor: bool, flash: bool) -> None:
+    """Import now what the first call would: the other ranks of the node would wait while it did."""
+    with uncollected():
+        if inductor:
+            importlib.import_module("torch._inductor.compile_fx")
+        if flash:
+            import_kernels()
 
 
 def _stand_in(drafting: Drafting, wrapped: DraftModel) -> DraftModel:

@@ -137,6 +137,7 @@ def _documents(ctx: Typed) -> Iterator[Any]:
     import yaml
 
     from orchestrator.places import SUFFIXES, inventory_paths
+    from orchestrator.userfile import read_bytes
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     given = ctx.find_root().params.get("inventory_dir")
@@ -149,6 +150,6 @@ def _documents(ctx: Typed) -> Iterator[Any]:
         if file.suffix not in SUFFIXES:
             continue
         try:
-            yield yaml.load(file.read_bytes(), loader)  # either is a safe one
+            yield yaml.load(read_bytes(file, limit=1 << 20), loader)  # either is a safe one
         except (OSError, ValueError, RecursionError, yaml.YAMLError):
             continue

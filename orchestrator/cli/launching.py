@@ -129,6 +129,9 @@ def launch(
     values = read_env(env, files)
     spec = make_spec(run, target, config, settings or [], inject or [], command or [], values, mask or [])
     if dry_run:
+        from orchestrator.preparing import check_here
+
+        check_here(spec, target.key)
         _print_dry_run(spec, target, as_json=as_json)
         return
     site = site_at(target, connect_options(accept_new_host_key=accept_new_host_key))

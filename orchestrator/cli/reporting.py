@@ -31,6 +31,7 @@ def report(
                 "argv": list(launched.argv),
                 "ignored": list(left),
                 "changes": [{"key": k, "old": old, "new": new} for k, old, new in launched.changes],
+                "nothing_left": launched.nothing_left,
             },
             in_line=in_line,
         )
@@ -55,6 +56,8 @@ def report(
     )
     for key, old, new in launched.changes:
         out.print(f"  {key}: {old} -> {new}", markup=False)
+    if launched.nothing_left is not None:
+        out.print(f"  {launched.nothing_left}", markup=False)
     if not in_line:
         out.print(f"`dflashctl watch {row.name}` follows it", markup=False)
 

@@ -17,6 +17,7 @@ from orchestrator.launch import (
     parse_env_file,
     parse_setting,
 )
+from orchestrator.userfile import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +37,7 @@ def read_config(config: str) -> tuple[str, str | None]:
     if path.suffix != ".toml" and not path.exists():
         return config, None
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path, waits=True)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--config {config}: cannot be read: {_why(error)}", hint=CONFIG_HINT) from error
     _check_toml(config, text)
@@ -69,7 +70,7 @@ def read_env(names: list[str] | None, files: list[Path]) -> dict[str, str]:
     values: dict[str, str] = {}
     for path in files:
         try:
-            values.update(parse_env_file(path.expanduser().read_text(encoding="utf-8"), str(path)))
+            values.update(parse_env_file(read_text(path.expanduser(), waits=True), str(path)))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"env file {path}: cannot be read: {_why(error)}",

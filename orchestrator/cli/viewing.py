@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import site_of
 from orchestrator.cli.reading import last_lines, session_argv
 from orchestrator.cli.telling import explained
-from orchestrator.errors import ConfigError, Exit, OrchestratorError
+from orchestrator.errors import ConfigError, Exit, OrchestratorError, PlaybookError
 
 if TYPE_CHECKING:
     from orchestrator.connection import ShellOptions
@@ -68,6 +68,24 @@ def is_terminal() -> bool:
     return is_drawn_on and all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
+def check_playbooks(rows: Sequence[RunRow], book: Callable[[RunRow], Playbook]) -> None:
+    """Where one run alone is wrong, the others are watched, and it is only looked at.
+
+    Raises:
+        PlaybookError: No run has one that can be used: a single run's, or what was given for all, is wrong.
+    """
+    errors: list[PlaybookError] = []
+    for row in rows:
+        try:
+            book(row)
+        except PlaybookError as error:
+            errors.append(error)
+        else:
+            return
+    if errors:
+        raise errors[0]
+
+
 def view(
     record: Record,
     *,
@@ -83,7 +101,7 @@ def view(
     """Show the runs of `rows` until they have ended, or all of the record until the person leaves.
 
     Raises:
-        PlaybookError: A playbook is wrong.
+        PlaybookError: None of the runs has a playbook that can be used.
         ConfigError: The settings of messages or of the mirror are wrong, or others may read the former.
         RecordError: The record cannot be read or written.
     """
@@ -97,8 +115,7 @@ def view(
     def site(row: RunRow) -> Site:
         return site_of(row, options_)
 
-    for row in rows or ():
-        book(row)  # a wrong one ends the verb, as without the view
+    check_playbooks(rows or (), book)
     ids = None if rows is None else {row.id for row in rows}
     ways = Ways(
         site=site,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from orchestrator.cli.context import SETTINGS, find_run, load_playbook, opened_r
 from orchestrator.cli.mirrored import keeper
 from orchestrator.cli.notifying import messaging
 from orchestrator.cli.reaching import connect_options, operator, resolve_target, site_at, site_of
-from orchestrator.cli.viewing import is_terminal, view
+from orchestrator.cli.viewing import check_playbooks, is_terminal, view
 from orchestrator.errors import Exit, NotFound
 from orchestrator.launch import DEFAULT_RUN
 from orchestrator.terminal import clean
@@ -24,14 +25,12 @@ from orchestrator.types.seen import Present
 if TYPE_CHECKING:
     from orchestrator.connection import ShellOptions
     from orchestrator.mirror import Keeper
-    from orchestrator.playbook import Playbook
     from orchestrator.record import Record, RunRow
     from orchestrator.site import Site
     from orchestrator.view.live import LiveSink
     from orchestrator.view.plain import JsonSink, PlainSink
     from orchestrator.watch.loop import Watched
 
-_OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
 _CAPTURE_LINES = 2000
 
 
@@ -55,25 +54,31 @@ def watch_rows(
     """Watch until every run has ended; return the exit code.
 
     Raises:
-        PlaybookError: A playbook is wrong.
+        PlaybookError: None of the runs has a playbook that can be used.
         ConfigError: The settings of messages or of the mirror are wrong, or others may read the former.
         RecordError: The record cannot be written.
     """
+    from orchestrator.fleet import Ways
+    from orchestrator.playbook import shipped
     from orchestrator.view.live import LiveSink
     from orchestrator.view.plain import JsonSink, PlainSink
     from orchestrator.watch.loop import Watched
 
+    read = functools.cache(load_playbook)
+    ways = Ways(
+        site=lambda row: site_of(row, options_),
+        playbook=lambda row: read(playbook or row.playbook),
+        shipped=lambda: read(shipped()),
+    )
+    check_playbooks(rows, ways.playbook)
     mirror = keeper(record, wanted=mirroring)
     # Runs at one target share its connection and its stream.
     sites: dict[str, Site] = {}
-    books: dict[Path | str | None, Playbook] = {}
     watched = []
     for row in rows:
         site = sites.setdefault(row.target_key, site_of(row, options_))
-        book = playbook or row.playbook
-        if book not in books:
-            books[book] = load_playbook(book)
-        watched.append(Watched(row, site, books[book], host=site))
+        book, remark = ways.usable(row)
+        watched.append(Watched(row, site, book, host=site, remark=remark))
     many = len(rows) > 1
     console = SETTINGS.out
     if console.is_terminal and not as_json:
@@ -188,11 +193,13 @@ def _rows(
     connect: ShellOptions,
     playbook: Path | None,
 ) -> list[RunRow]:
+    from orchestrator.fleet.roster import OVER, is_cut
+
     if host is None and ct is None and container is None:
         if run:
             return [find_run(record, run)]
         known = record.runs()
-        rows = [row for row in known if row.state not in _OVER]
+        rows = [row for row in known if row.state not in OVER or is_cut(record, row)]
         if not known:
             raise NotFound("no run in the record", hint="start one with `dflashctl launch`")
         if not rows:

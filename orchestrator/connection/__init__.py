@@ -4,7 +4,7 @@ from orchestrator.connection.byhand import checked_config
 from orchestrator.connection.commands import TMUX_SOCKET, attach_argv, dry_run_lines
 from orchestrator.connection.container import ContainerShell
 from orchestrator.connection.guest import GuestClient
-from orchestrator.connection.guestfile import Archive, GuestFile, build_guest, trainer_archive
+from orchestrator.connection.guestfile import Archive, GuestFile, build_guest, trainer_archive, trainer_folder
 from orchestrator.connection.gueststream import GuestStream
 from orchestrator.connection.host import HostShell
 from orchestrator.connection.incoming import FarFile
@@ -44,4 +44,5 @@ __all__ = [
     "read_files",
     "sha256_of",
     "trainer_archive",
+    "trainer_folder",
 ]

@@ -105,6 +105,15 @@ def trainer_archive() -> Archive:
     return Archive(data=data, sha256=hashlib.sha256(data).hexdigest())
 
 
+def trainer_folder() -> Path:
+    """Return the folder that holds the bundled `trainer` package.
+
+    Raises:
+        ConfigError: The package is not there.
+    """
+    return _package("trainer").parent
+
+
 def _files(root: Path, prefix: str) -> Iterator[tuple[str, Path]]:
     """Yield name and path of every file below `root`, in a fixed order, without caches and tests."""
     for path in sorted(root.rglob("*")):

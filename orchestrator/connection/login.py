@@ -17,6 +17,7 @@ from paramiko.pkey import UnknownKeyType
 from orchestrator.connection import knownhosts
 from orchestrator.connection.knownhosts import KnownKey, Verdict
 from orchestrator.errors import HostKeyRefused
+from orchestrator.userfile import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -178,7 +179,7 @@ class HostKeyPolicy(paramiko.MissingHostKeyPolicy):
 
 def _known_keys(path: Path) -> tuple[KnownKey, ...]:
     try:
-        return knownhosts.parse(path.read_text(encoding="utf-8", errors="replace"), str(path))
+        return knownhosts.parse(read_text(path, errors="replace"), str(path))
     except OSError:
         return ()
 

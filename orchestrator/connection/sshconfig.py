@@ -10,6 +10,7 @@ import fabric
 import paramiko
 
 from orchestrator.connection.translate import translating
+from orchestrator.userfile import read_text
 
 MAX_DEPTH = 16  # OpenSSH's own
 SYSTEM = Path("/etc/ssh/ssh_config")
@@ -35,7 +36,7 @@ def load(path: Path | None = None, ahead: str = "") -> fabric.Config:
 def expand(path: Path, depth: int = 0) -> str:
     """Return the text of one ssh config with its `Include` lines replaced by the files; "" without one."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_text(path, errors="replace")
     except OSError:
         return ""
     lines: list[str] = []

@@ -28,6 +28,11 @@ def _where(read: Readings) -> str:
     return "the container" if read.ct is not None else "it"
 
 
+def _with_gpus(read: Readings) -> Inside | Verdict:
+    inside = _inside(read)
+    return skipped("there is no GPU") if not isinstance(inside, Verdict) and has_none(read) else inside
+
+
 def nodes(read: Readings) -> Verdict:
     """Whether the device nodes are there, of the driver that is loaded now, and may be opened."""
     inside = _inside(read)
@@ -75,11 +80,9 @@ def _remake_fix(read: Readings) -> str:
 
 def driver(read: Readings) -> Verdict:
     """Whether the kernel's module and the library inside are of one version."""
-    inside = _inside(read)
+    inside = _with_gpus(read)
     if isinstance(inside, Verdict):
         return inside
-    if has_none(read):
-        return skipped("there is no GPU")
     module = inside.module or (read.host.module if read.host else None)
     problem = inside.nvml_problem or ""
     fix = f"install the NVIDIA libraries of {module or 'the module that is loaded'} in {_where(read)} "
@@ -95,11 +98,9 @@ def driver(read: Readings) -> Verdict:
 
 def cards(read: Readings) -> Verdict:
     """Whether NVML sees every GPU, and none asks for help."""
-    inside = _inside(read)
+    inside = _with_gpus(read)
     if isinstance(inside, Verdict):
         return inside
-    if has_none(read):
-        return skipped("there is no GPU")
     if inside.cards is None:
         return unknown(inside.nvml_problem or "the GPUs were not read")
     if not inside.cards:
@@ -138,11 +139,9 @@ def _sick(card: Card) -> str | None:
 
 def holders(read: Readings) -> Verdict:
     """Whether the GPUs are free, or in the hands of our own runs."""
-    inside = _inside(read)
+    inside = _with_gpus(read)
     if isinstance(inside, Verdict):
         return inside
-    if has_none(read):
-        return skipped("there is no GPU")
     mine = _mine(read, inside)
     if mine is None:
         return unknown("the GPUs were not read")
@@ -177,11 +176,9 @@ def _mine(read: Readings, inside: Inside) -> list[Card] | None:
 
 def cuda(read: Readings) -> Verdict:
     """Whether each GPU really computes. One in use is left alone."""
-    inside = _inside(read)
+    inside = _with_gpus(read)
     if isinstance(inside, Verdict):
         return inside
-    if has_none(read):
-        return skipped("there is no GPU")
     mine = _mine(read, inside)
     if not mine:
         return unknown("no GPU was read, so none was tried")

@@ -96,7 +96,7 @@ class Asking:
         return sorted(name for name, _ in tuple(self._busy.values()))
 
     def join(self, limit_s: float) -> list[str]:
-        """Wait for it: a relaunch cut in two leaves its run stopped. Return whose is not over."""
+        """Wait for it: a relaunch cut in two is left to the next watch. Return whose is not over."""
         deadline = time.monotonic() + limit_s
         for _, thread in tuple(self._busy.values()):
             thread.join(max(0.0, deadline - time.monotonic()))

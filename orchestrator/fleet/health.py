@@ -1,4 +1,4 @@
-"""Whether a fleet's watch does what it is for. A watcher that sees nothing is not healthy. Pure."""
+"""Whether a fleet's watch does what it is for. One that sees nothing or may do nothing is not well. Pure."""
 
 from __future__ import annotations
 
@@ -26,18 +26,27 @@ class Health:
 
     @property
     def is_well(self) -> bool:
-        """Whether the watch runs and sees every run that has not ended."""
+        """Whether the watch runs, sees every run that has not ended, and acts on each as far as it acts."""
         return not self.why
 
 
-def health(fleet: Fleet, now: datetime, *, fault: Exception | None, turned_s_ago: float | None) -> Health:
-    """Return how the watch does; `turned_s_ago`: since its last turn, None before the first."""
+def health(
+    fleet: Fleet, now: datetime, *, acting: bool, fault: Exception | None, turned_s_ago: float | None
+) -> Health:
+    """Return how the watch does; `turned_s_ago`: since its last turn, None before the first.
+
+    `acting`: the watch acts, so that a run which it only looks at is not cared for as it should be.
+    """
     why = [f"the watch ended: {fault}"] if fault is not None else []
     if fault is None and (turned_s_ago is None or turned_s_ago > TURN_LIMIT_S):
         turned = "has not turned yet" if turned_s_ago is None else f"has not turned for {turned_s_ago:.0f} s"
         why.append(f"the watch {turned}")
     unseen = [card for card in fleet.cards if not card.has_ended and not is_seen(card, now)]
     why += [f"{card.name} at {card.target} is not seen: {_why_unseen(card)}" for card in unseen]
+    idle = [
+        card for card in fleet.cards if acting and not (card.has_ended or card.is_acting or card in unseen)
+    ]
+    why += [f"{card.name} at {card.target} is {card.remark or 'only looked at'}" for card in idle]
     return Health(tuple(why))
 
 

@@ -8,24 +8,19 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrator.contained import contained
-from orchestrator.errors import ConfigError, Exit, OrchestratorError, PlaybookError
-from orchestrator.fleet.card import card_of
-from orchestrator.fleet.past import card_of_row, needs_past, read_known, read_past, remembered
-from orchestrator.types.failure import RunState
-from orchestrator.watch.events import Level, WatchEvent
-from orchestrator.watch.loop import Watched, Watcher
+from orchestrator.errors import Exit, OrchestratorError
+from orchestrator.fleet.roster import Roster
+from orchestrator.watch.loop import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
     from orchestrator.clock import Clock
     from orchestrator.fleet.board import Board
-    from orchestrator.fleet.card import RunCard
     from orchestrator.fleet.ways import Ways
     from orchestrator.mirror import Keeper
     from orchestrator.playbook import Playbook
@@ -41,36 +36,6 @@ LOOK_FOR_RUNS_S = 1.0
 STOP_S = 10.0
 AGAIN_S = 5.0  # a record that is locked or a disk that is full: soon again
 LAST_ACT_S = 600.0
-OVER = frozenset({RunState.FINISHED, RunState.STOPPED})
-
-
-@dataclass
-class _Known:
-    """A run that is watched. `remark`: what is wrong with its playbook; `is_stopgap`: it has another.
-
-    `past`: of one that is not seen, by the record.
-    """
-
-    watch: RunWatch
-    playbook: Playbook
-    remark: str = ""
-    is_stopgap: bool = False
-    past: RunCard | None = None
-
-
-@dataclass
-class _Rows:
-    """The record's rows, and the newest act of each: a run that had ended was launched again if it grew."""
-
-    rows: Mapping[int, RunRow] = field(default_factory=dict)
-    acts: Mapping[int, int] = field(default_factory=dict)
-    seen_acts: dict[int, int] = field(default_factory=dict)
-    past: dict[int, RunCard] = field(default_factory=dict)  # of runs that are over, as the record tells them
-
-    def is_wanted(self, row: RunRow) -> bool:
-        newest = self.acts.get(row.id, 0)
-        seen = self.seen_acts.setdefault(row.id, newest)
-        return row.state not in OVER or newest > seen
 
 
 class FleetWatch:
@@ -103,15 +68,14 @@ class FleetWatch:
         self._mirror = mirror
         self._begins_anew = begins_anew
         self._watcher = Watcher([], record, self._sink, clock, acting=acting, mirror=mirror)
-        self._known: dict[int, _Known] = {}
-        self._rows = _Rows()
+        self._roster = Roster(record, board, clock, ways, self._watcher)
         self._looked_at: float | None = None
         self._ending = threading.Event()
         self._reloading = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
         self.each_turn: list[Callable[[], None]] = []  # called in the watch's thread
         self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
-        board.draw(self._cards)
+        board.draw(self._roster.cards)
 
     @property
     def runs(self) -> list[RunWatch]:
@@ -120,7 +84,7 @@ class FleetWatch:
 
     def row(self, run_id: int) -> RunRow | None:
         """Return a run's row as the record had it a moment ago."""
-        return self._rows.rows.get(run_id)
+        return self._roster.row(run_id)
 
     def start(self) -> None:
         """Begin to watch.
@@ -128,7 +92,7 @@ class FleetWatch:
         Raises:
             RecordError: The record cannot be read.
         """
-        self._take_in_rows()
+        self._roster.take_in()
         self.board.publish()
         self._thread.start()
 
@@ -162,6 +126,11 @@ class FleetWatch:
         return self._clock.monotonic() - self.turned_at if self.turned_at is not None else None
 
     @property
+    def is_acting(self) -> bool:
+        """Whether it acts by the playbooks, or only looks."""
+        return self._acting
+
+    @property
     def is_running(self) -> bool:
         """Whether its thread lives."""
         return self._thread.is_alive()
@@ -175,14 +144,14 @@ class FleetWatch:
 
     def _begin_anew(self) -> None:
         """Watch as a new process would; while the record cannot be read the old cards stand, and grow old."""
+        self._record.reopen()
         self._record.runs()
         self._watcher.acts.join(LAST_ACT_S)  # what it did last must not meet what this one does
         self._mirror = self._mirror.again() if self._mirror is not None else None
         self._watcher = Watcher(
             [], self._record, self._sink, self._clock, acting=self._acting, mirror=self._mirror
         )
-        self._known = {}
-        self._take_in_rows()
+        self._roster.begin(self._watcher)
 
     def _watch(self) -> None:
         with contained(self._failed), self._watcher.started():
@@ -215,103 +184,11 @@ class FleetWatch:
         logger.error("the watch ended: %s", error, exc_info=error if is_ours else None)
         self.fault = error
 
-    # -- which runs
-
     def _look_for_runs(self) -> None:
         ticks = self._clock.monotonic()
         if self._looked_at is not None and ticks - self._looked_at < LOOK_FOR_RUNS_S:
             return
         self._looked_at = ticks
-        self._take_in_rows()
-        if self._reloading.is_set():
-            self._reload()
-
-    def _take_in_rows(self) -> None:
-        wanted = [row for row in self._record.runs() if self._ways.wants(row)]
-        self._rows.rows = {row.id: row for row in wanted}
-        self._rows.acts = self._record.newest_actions()
-        for row in wanted:
-            if row.id in self._known:
-                continue
-            if self._ways.takes_ended or self._rows.is_wanted(row):
-                self._add(row)
-            elif row.id not in self._rows.past:
-                self._rows.past[row.id] = read_past(self._record, row)
-        self._rows.past = {
-            run_id: card for run_id, card in self._rows.past.items() if run_id in self._rows.rows
-        }
-        for run_id, known in tuple(self._known.items()):
-            if run_id not in self._rows.rows and not known.watch.busy:
-                self._remove(run_id)
-                self.board.forget(known.watch.row.target_key, known.watch.row.name)
-
-    def _add(self, row: RunRow) -> None:
-        try:
-            site = self._ways.site(row)
-        except ConfigError as error:  # of one run; the others are watched on
-            self._rows.past[row.id] = replace(
-                card_of_row(row), blind=f"it cannot be watched: {error.message}"
-            )
-            return
-        self._rows.past.pop(row.id, None)
-        remark = ""
-        try:
-            playbook = self._ways.playbook(row)
-        except PlaybookError as error:
-            playbook = self._ways.shipped()
-            remark = f"only looked at: {error.message}"
-        watched = Watched(row, site, playbook, host=site, acting=not remark)
-        self._known[row.id] = _Known(self._watcher.add(watched), playbook, remark, is_stopgap=bool(remark))
-
-    def _remove(self, run_id: int) -> None:
-        self._watcher.remove(self._known.pop(run_id).watch)
-
-    def _reload(self) -> None:
-        """Watch those anew whose playbook says something else now, as a new watch would.
-
-        Where it cannot be used any more the one before goes on: a slip of a pen must not leave a run alone.
-        """
-        waiting = False
-        for run_id, known in tuple(self._known.items()):
-            row = self._rows.rows.get(run_id)
-            if row is None or known.watch.busy:
-                waiting = waiting or known.watch.busy
-                continue
-            try:
-                is_same = self._ways.playbook(row) == known.playbook and not known.is_stopgap
-            except PlaybookError as error:
-                if not known.is_stopgap:
-                    known.remark = f"its playbook as it was before is used: {error.message}"
-                    self._tell(row, known.remark)
-                    continue
-                is_same = False
-            if is_same:
-                known.remark = ""
-            else:
-                self._remove(run_id)
-                self._add(row)
-        if not waiting:
+        self._roster.take_in()
+        if self._reloading.is_set() and self._roster.reload():
             self._reloading.clear()
-
-    def _tell(self, row: RunRow, text: str) -> None:
-        now = self._clock.now()
-        event = WatchEvent(
-            kind="reload", at=now, run=row.name, target=row.target_key, attempt=None, text=text,
-            level=Level.WARNING,
-        )  # fmt: skip
-        self.board.emit(event)
-
-    # -- what is drawn
-
-    def _cards(self) -> Iterable[RunCard]:
-        for run_id, row in self._rows.rows.items():
-            known = self._known.get(run_id)
-            if known is not None:
-                card = card_of(known.watch, remark=known.remark)
-                yield self._remembered(card, known) if needs_past(card) else card
-            else:
-                yield self._rows.past.get(run_id) or card_of_row(row)
-
-    def _remembered(self, card: RunCard, known: _Known) -> RunCard:
-        known.past = known.past or read_known(self._record, known.watch.row)
-        return remembered(card, known.past)

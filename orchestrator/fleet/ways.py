@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from orchestrator.errors import PlaybookError
 from orchestrator.observe import KernelSource
-from orchestrator.watch.loop import WatchSite
+from orchestrator.watch.streams import WatchSite
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,3 +33,10 @@ class Ways:
     shipped: Callable[[], Playbook]
     wants: Callable[[RunRow], bool] = lambda _row: True
     takes_ended: bool = False
+
+    def usable(self, row: RunRow) -> tuple[Playbook, str]:
+        """Return a run's playbook and "", or the shipped one and why the run is only looked at by it."""
+        try:
+            return self.playbook(row), ""
+        except PlaybookError as error:
+            return self.shipped(), f"only looked at: {error.message}"

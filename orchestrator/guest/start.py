@@ -191,9 +191,16 @@ def _fence(place: RunDir, newest: int) -> None:
 
 
 def _check_stop(place: RunDir, newest: int, request: wire.Message) -> None:
-    """With `unless_stopped`: refuse if the person stopped the newest attempt, however lately."""
+    """With `unless_stopped`: refuse if the person stopped the newest attempt, however lately.
+
+    `finishes` names the stop, by its time, that this start is meant to follow: any other one forbids it.
+    """
     stop = files.read_json(place.stop) if request.get("unless_stopped") else None
-    if stop and stop.get("by") == "user" and stop.get("attempt") == newest:
+    finishes = request.get("finishes")
+    if finishes is not None and (not stop or (stop.get("at"), stop.get("attempt")) != (finishes, newest)):
+        message = f'run "{place.name}": the stop at {finishes} is not the last word any more'
+        raise Refusal("stopped_by_user", message, "relaunch it by hand if it is wanted", newest=newest)
+    if finishes is None and stop and stop.get("by") == "user" and stop.get("attempt") == newest:
         message = f'run "{place.name}": attempt {newest} was stopped by its user at {stop.get("at")}'
         raise Refusal("stopped_by_user", message, "relaunch it by hand if it is wanted", newest=newest)
 

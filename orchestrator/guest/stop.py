@@ -146,6 +146,8 @@ def _write_intent(place: paths.RunDir, request: wire.Message) -> None:
             "attempt": attempts[-1] if attempts else None,
             "at": clock.now(),
         }
+        if isinstance(request.get("then"), dict):
+            content["then"] = request["then"]
         files.write_json(place.stop, content)
 
 

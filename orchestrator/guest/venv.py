@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from orchestrator import wire
-from orchestrator.guest import clock, files, lock, masks, paths, venvs
+from orchestrator.guest import clock, files, masks, paths, venvhold, venvs
 from orchestrator.guest.piprun import Left, Teller
 from orchestrator.guest.refusal import Refusal
 from orchestrator.guest.venvorder import read
@@ -40,14 +40,7 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     """Answer `said` lines, then `made`."""
     del verb
     order = read(request)
-    home = venvs.folder(order.state)
-    home.mkdir(parents=True, exist_ok=True)
-    held = lock.take(home / ".lock")
-    if held is None:
-        raise Refusal(
-            "busy", f"{home}: another provisioning is at work there", "wait for its end, then try again"
-        )
-    try:
+    with contextlib.suppress(Left), venvhold.hold(order.state, request) as held:  # `Left`: nobody listens
         already = venvs.stamp(order.final) is not None and not order.rebuild
         if not already:
             _require_unused(order.final)
@@ -62,10 +55,6 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
         link.send(
             "made", {"path": str(order.final), "python": python, "packages": packages, "already": already}
         )
-    except Left:
-        pass  # nobody listens any more
-    finally:
-        os.close(held)
 
 
 def _require_unused(final: Path) -> None:

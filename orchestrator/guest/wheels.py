@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.guest import asked, files, paths, venvs
+from orchestrator.guest import asked, files, paths, venvhold, venvs
 from orchestrator.guest.receive import PIECE_BYTES
 from orchestrator.guest.refusal import Refusal
 
@@ -39,7 +39,8 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     key = request.get("key")
     if not isinstance(key, str) or not venvs.KEY.fullmatch(key):
         raise Refusal("bad_request", f"key: {key!r} must be 16 hexadecimal digits")
-    house = venvs.wheelhouse(paths.resolve_state(request.get("state_dir")), key)
+    state = paths.resolve_state(request.get("state_dir"))
+    house = venvs.wheelhouse(state, key)
     wheels = _wheels(request.get("files"))
     if request.get("check"):
         link.send("wheels", {"have": {each.name: _have(house, each) for each in wheels}})
@@ -48,9 +49,10 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     if free is not None and free < needed:
         message = f"{house}: {free} bytes are free, {needed} are needed for the wheels"
         raise Refusal("no_space", message, "free space in the container", free_bytes=free)
-    house.mkdir(parents=True, exist_ok=True)
-    for each in wheels:
-        _take(house, each, link.lines)
+    with venvhold.hold(state, request):  # two that write into one part would spoil it for both
+        house.mkdir(parents=True, exist_ok=True)
+        for each in wheels:
+            _take(house, each, link.lines)
     link.send("wheels", {"have": {each.name: each.size for each in wheels}})
 
 

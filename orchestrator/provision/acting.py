@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.act import actor
 from orchestrator.errors import CommandFailed, CommandTimeout, GuestRefused
 from orchestrator.preparing import send_trainer
 from orchestrator.provision.plan import installs, must_rebuild, venv_key
@@ -167,6 +168,7 @@ class Actor:
         source = self._wishes.source
         return {
             "key": key,
+            "by": actor(),
             "installs": installs(venv, source),
             "constraints": lock.text,
             "imports": list(venv.imports),

@@ -9,6 +9,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.playbook import shipped
 from orchestrator.provision.form import Provision
 from orchestrator.provision.lock import Lock, parse_lock
+from orchestrator.userfile import read_text
 
 
 def load(path: Path | None) -> tuple[Provision, Lock | None]:
@@ -31,7 +32,7 @@ def read_lock(path: Path) -> Lock:
         ConfigError: It cannot be read, or a line is no pin.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"lock {path}: cannot be read: {why}") from error

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.act import actor
 from orchestrator.connection import sha256_of
 from orchestrator.errors import ConfigError, GuestRefused
 from orchestrator.provision.lock import canonical
@@ -170,7 +171,11 @@ def send(client: GuestClient, key: str, house: Wheelhouse, told: Callable[[Momen
     try:
         client.call(
             "wheels",
-            {"key": key, "files": [{**each.told, "offset": offset} for each, offset in missing]},
+            {
+                "key": key,
+                "files": [{**each.told, "offset": offset} for each, offset in missing],
+                "by": actor(),
+            },
             payload=_Bytes(missing),
             size=size,
             timeout_s=PUSH_TIMEOUT_S,

@@ -6,14 +6,15 @@ import os
 import sqlite3
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from orchestrator.errors import RecordError
+from orchestrator.errors import RecordError, RecordGone
 from orchestrator.record.schema import ensure_schema
 
 if TYPE_CHECKING:
@@ -43,13 +44,32 @@ class Database:
         self._open = threading.local()  # the session of a `together` of this thread
         with told(path):
             _create(path)
-            self._engine = self._make_engine()
-            self._writer = self._engine.execution_options(begin="IMMEDIATE")
+            self._open_file()
         try:
             self._retried(lambda: ensure_schema(self._engine, self._writer, path))
         except RecordError:
             self.close()
             raise
+
+    def _open_file(self) -> None:
+        self._identity, self._is_gone = _identity(self.path), False
+        self._engine = self._make_engine()
+        self._writer = self._engine.execution_options(begin="IMMEDIATE")
+
+    def reopen(self) -> bool:
+        """Open what is at the path now, if that is another file than before; returns whether it is.
+
+        Raises:
+            RecordError: Nothing is there: a new record would know of no run. Or it cannot be used.
+        """
+        with self._lock:
+            with told(self.path):
+                if _identity(self.path) == self._identity:
+                    return False
+                self.close()
+                self._open_file()
+            self._retried(lambda: ensure_schema(self._engine, self._writer, self.path))
+        return True
 
     def read(self, work: Callable[[Session], T]) -> T:
         """Run `work` on one consistent view of the record.
@@ -111,6 +131,7 @@ class Database:
         for tries_left in reversed(range(LOCK_TRIES)):
             try:
                 with told(self.path):
+                    self._check_place()
                     return once()
             except RecordError as error:
                 if not (tries_left and is_locked(error.__cause__)):
@@ -118,11 +139,40 @@ class Database:
                 time.sleep(0.05)  # noqa: TID251 - waits for another process's lock; a clock decides nothing here
         raise AssertionError("unreachable")
 
+    def _check_place(self) -> None:
+        """A file that was moved or deleted stays open, and would be written to for nobody, for ever.
+
+        Raises:
+            RecordGone: Another file is at the path, or none.
+        """
+        try:
+            is_there = _identity(self.path) == self._identity
+        except (FileNotFoundError, NotADirectoryError):
+            is_there = False
+        was_gone, self._is_gone = self._is_gone, not is_there
+        if not is_there:
+            if not was_gone:
+                self._let_go()
+            raise RecordGone(
+                f"{self.path}: the record was moved or deleted while in use; nothing more is written to it",
+                hint="put it back, or start this program anew: it begins with the record that is there then",
+            )
+
+    def _let_go(self) -> None:
+        """Bring the journal into the file, wherever that is; SQLite would leave it here, for another one."""
+        with suppress(RecordError), told(self.path):
+            raw = self._engine.raw_connection()
+            raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            raw.close()
+        self.close()
+
     def _make_engine(self) -> Engine:
-        engine = create_engine(
-            URL.create("sqlite", database=str(self.path)),
-            connect_args={"timeout": self._busy_timeout_s, "check_same_thread": False},
-        )
+        def connect() -> sqlite3.Connection:
+            # `mode=rw`: what was deleted a moment ago must not come back as an empty file.
+            address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
+            return sqlite3.connect(address, uri=True, timeout=self._busy_timeout_s, check_same_thread=False)
+
+        engine = create_engine(URL.create("sqlite", database=str(self.path)), creator=connect)
 
         @event.listens_for(engine, "connect")
         def prepare(connection: sqlite3.Connection, _record: object) -> None:
@@ -191,6 +241,11 @@ def _tell(path: Path, problem: str) -> RecordError:
             said = hint.format(path=path, parent=path.parent)
             return RecordError(f"{path}: the record cannot be used: {problem}", hint=said)
     return RecordError(f"{path}: the record cannot be used: {problem}")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    there = path.stat()
+    return there.st_dev, there.st_ino
 
 
 def _create(path: Path) -> None:

@@ -55,6 +55,15 @@ class Record:
         """Close the file. Closing twice does nothing."""
         self._database.close()
 
+    def reopen(self) -> None:
+        """Go on with the file that is at the path now, if the one that was open was replaced by it.
+
+        Raises:
+            RecordError: Nothing is there, or no record.
+        """
+        if self._database.reopen():
+            self._batches = BatchWriter()
+
     def together(self) -> AbstractContextManager[None]:
         """Write what this thread writes inside in one transaction; reads inside do not see it yet."""
         return self._database.together()
@@ -163,6 +172,10 @@ class Record:
     def open_intents(self, run_id: int) -> list[ActionRow]:
         """Return the intents without an outcome, oldest first: their watcher was killed, or is at it."""
         return self._database.read(lambda s: [convert.to_action(a) for a in story.open_intents(s, run_id)])
+
+    def awaits_relaunch(self, run_id: int) -> bool:
+        """Whether a relaunch of the run was begun, by its stop, and is not known to be finished."""
+        return self._database.read(lambda s: story.awaits_relaunch(s, run_id))
 
     def newest_actions(self) -> dict[int, int]:
         """Return the id of each run's newest action: it grows with every start and stop."""

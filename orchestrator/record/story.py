@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from orchestrator.errors import RecordError
+from orchestrator.launch import RELAUNCH_REASON
 from orchestrator.record.convert import storable, to_diagnosis, without_env
 from orchestrator.record.models import Action, Attempt, DiagnosisEntry, EvidenceLine, Run, Transition
 
@@ -126,6 +127,21 @@ def with_lines(session: Session, entries: Sequence[DiagnosisEntry]) -> list[Diag
         for line in session.scalars(some.order_by(EvidenceLine.id)):
             lines[line.diagnosis_id].append(line)
     return [to_diagnosis(entry, lines[entry.id]) for entry in entries]
+
+
+def awaits_relaunch(session: Session, run_id: int) -> bool:
+    """Whether the last that was done to the run is a stop for a relaunch, or a start of unknown outcome."""
+    newest = session.scalar(
+        select(Action)
+        .where(Action.run_id == run_id, Action.kind.in_(("stop", "launch", "relaunch")))
+        .order_by(Action.id.desc())
+        .limit(1)
+    )
+    if newest is None:
+        return False
+    if newest.kind == "stop":
+        return newest.reason == RELAUNCH_REASON
+    return newest.outcome != "started"
 
 
 def intend(

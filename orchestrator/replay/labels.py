@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from orchestrator.errors import ConfigError, NotFound
 from orchestrator.terminal import one_line
 from orchestrator.types.failure import FailureClass  # noqa: TC001 - pydantic reads it
+from orchestrator.userfile import read_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def read_labels(path: Path) -> list[Label]:
     """
     name = one_line(str(path))
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_text(path, limit=64 << 20).splitlines()
     except FileNotFoundError as error:
         raise NotFound(f"{name}: no such file") from error
     except (OSError, UnicodeDecodeError) as error:

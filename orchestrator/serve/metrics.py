@@ -80,7 +80,11 @@ class FleetCollector(Collector):
         info = InfoMetricFamily("dflash_service", "The service itself.")
         info.add_metric([], {"version": __version__, "acting": str(parts.acting).lower()})
         yield info
-        yield _gauge("dflash_watch_well", "1 if the watch runs and sees every run.", float(health.is_well))
+        yield _gauge(
+            "dflash_watch_well",
+            "1 if the watch runs, sees every run, and acts on each.",
+            float(health.is_well),
+        )
         yield _gauge("dflash_watch_turn_age_seconds", "Since the watch's last turn.", age_s)
         yield _gauge("dflash_stream_readers", "Who follows the stream.", float(parts.hub.num_readers))
 

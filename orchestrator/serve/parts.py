@@ -63,4 +63,6 @@ def fleet_health(fleet: FleetWatch, clock: Clock) -> Health:
     """Return how a fleet's watch does now."""
     turned_at = fleet.turned_at
     turned_s_ago = clock.monotonic() - turned_at if turned_at is not None else None
-    return health(fleet.board.fleet, clock.now(), fault=fleet.fault, turned_s_ago=turned_s_ago)
+    return health(
+        fleet.board.fleet, clock.now(), acting=fleet.is_acting, fault=fleet.fault, turned_s_ago=turned_s_ago
+    )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from orchestrator.errors import Exit, OrchestratorError
+from orchestrator.errors import Exit, OrchestratorError, RecordGone
 from orchestrator.fleet.health import TURN_LIMIT_S
 from orchestrator.serve.connections import BACKLOG, Connection
 from orchestrator.watch.events import Level, WatchEvent
@@ -151,6 +151,8 @@ class Running:
 
     def _turns(self) -> bool:
         fleet = self.parts.fleet
+        if isinstance(fleet.fault, RecordGone) and fleet.is_running:
+            return True  # started anew it would begin a record that knows of no run, and be well
         if fleet.fault is not None or fleet.turned_at is None or self.parts.hub.fault is not None:
             return False
         return self.parts.clock.monotonic() - fleet.turned_at <= TURN_LIMIT_S

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.errors import ActRefused, BlindError, ConfigError, GuestRefused, RecordError, RunAlive
 from orchestrator.gates import Closed, Gates, begun_elsewhere, closed_gates
+from orchestrator.handover import handover_of
 from orchestrator.launch import RunSpec, spec_from_document
 from orchestrator.observe import NOT_LOOKED, standstill
 from orchestrator.types.decision import ActKind, Decision
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from orchestrator.clock import Clock
+    from orchestrator.handover import Handover
     from orchestrator.record import Record
     from orchestrator.types.snapshot import Snapshot
     from orchestrator.watch.farcalls import ActSite
@@ -47,6 +49,14 @@ class ActEnded:
     error: BaseException | None = None
 
 
+def _wanted(run: RunWatch, decision: Decision) -> tuple[RunSpec, Handover | None]:
+    """Return what is to be started, and the person's relaunch that this finishes, if it does."""
+    handover = handover_of(run.tracker.stop) if run.handing.is_due else None
+    if handover is not None:
+        return handover.spec, handover
+    return spec_from_document(run.tracker.spec or {}).with_changes(decision.changes), None
+
+
 class Acts:
     """The acts of one watcher. Everything but the threads' own calls runs in the loop's thread."""
 
@@ -69,11 +79,11 @@ class Acts:
         if snapshot is None or not run.patience.is_due(ticks) or run.diagnosis is None:
             return
         try:
-            spec = spec_from_document(run.tracker.spec or {}).with_changes(decision.changes)
+            spec, handover = _wanted(run, decision)
         except ConfigError as error:
             self._refused(run, "spec", f"not yet: {error}")
             return
-        closed = self._closed(run, snapshot, spec)
+        closed = self._closed(run, snapshot, spec, handover)
         if closed:
             # The first reading of the GPUs comes a moment after the first look: that is no news.
             is_early = len(closed) == 1 and snapshot.gpus == NOT_LOOKED
@@ -97,7 +107,9 @@ class Acts:
             attempt = snapshot.attempt + 1
             if run.patience.tries == 0:
                 run.teller.emit("act", now, f"relaunching as attempt {attempt}")
-            self._begin(run, "start", attempt, lambda: self._far.start(run.row, spec, attempt, decision))
+            self._begin(
+                run, "start", attempt, lambda: self._far.start(run.row, spec, attempt, decision, handover)
+            )
 
     def look_into(self, run: RunWatch) -> None:
         """Ask every rank of what hangs where it is, before anything is done about it."""
@@ -115,9 +127,13 @@ class Acts:
         self._spawn(run, "stacks", attempt, ask)
 
     @staticmethod
-    def _closed(run: RunWatch, snapshot: Snapshot, spec: RunSpec) -> tuple[Closed, ...]:
+    def _closed(
+        run: RunWatch, snapshot: Snapshot, spec: RunSpec, handover: Handover | None
+    ) -> tuple[Closed, ...]:
         closed = closed_gates(snapshot, spec.gpus, Gates.of(run.playbook))
         closed += begun_elsewhere(run.tracker.spec or {}, run.row.target.get("ct"))
+        if handover is not None:  # the guest refuses it once that stop is not the last word
+            return tuple(item for item in closed if item.gate != "stopped")
         if run.diagnosis is not None and run.diagnosis.state is RunState.HUNG:
             return tuple(item for item in closed if item.gate in _STOP_GATES)
         return closed

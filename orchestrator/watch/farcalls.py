@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from orchestrator.clock import Clock
     from orchestrator.connection import GuestClient
+    from orchestrator.handover import Handover
     from orchestrator.launch import RunSpec
     from orchestrator.observe import Holder
     from orchestrator.record import Record, RunRow
@@ -88,8 +89,10 @@ class FarCalls:
         )
         return f"attempt {attempt} stopped"
 
-    def start(self, row: RunRow, spec: RunSpec, attempt: int, decision: Decision) -> str:
-        """Start an attempt, with the remedies first.
+    def start(
+        self, row: RunRow, spec: RunSpec, attempt: int, decision: Decision, handover: Handover | None = None
+    ) -> str:
+        """Start an attempt, with the remedies first; with `handover` it is the one that a person asked for.
 
         Raises:
             ActRefused: The container does not simply run.
@@ -107,13 +110,14 @@ class FarCalls:
             state_dir=site.state_dir,
             attempt=attempt,
             ct=site.ct,
-            by="watch",
-            reason=decision.reason,
+            by="watch" if handover is None else "user",
+            reason=decision.reason if handover is None else handover.reason,
             env=None,
             env_update=dict(decision.env_changes),
             rung=decision.rung,
-            changes=dict(decision.changes),
+            changes=dict(decision.changes if handover is None else handover.changes),
             remedies=decision.remedies,
+            finishes=handover.at if handover is not None else None,
         )
         done += [f"{started['set_aside']} was set aside"] if started.get("set_aside") else []
         done += [f"step {step} is left out" for step in started.get("skipped_steps") or ()]

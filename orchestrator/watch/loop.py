@@ -7,46 +7,36 @@ import signal
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from queue import Empty, Queue
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from orchestrator.act import actor
 from orchestrator.errors import Exit
 from orchestrator.mirror import RunKey
-from orchestrator.observe import ContainerStream, KernelSource, KernelStream, Observation, Source
 from orchestrator.watch.acting import ActEnded, Acts
 from orchestrator.watch.dispatch import Dispatch
-from orchestrator.watch.farcalls import ActSite
+from orchestrator.watch.events import Level
 from orchestrator.watch.faults import Faults
 from orchestrator.watch.mirroring import tell_mirror
 from orchestrator.watch.runwatch import RunWatch
 from orchestrator.watch.samplebuffer import SampleBuffer
+from orchestrator.watch.streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from orchestrator.clock import Clock
     from orchestrator.mirror import Keeper
+    from orchestrator.observe import KernelSource, Observation
     from orchestrator.playbook import Playbook
     from orchestrator.record import ActionRow, Record, RunRow
     from orchestrator.watch.events import Sink
-
-T = TypeVar("T", ContainerStream, KernelStream)
+    from orchestrator.watch.streams import WatchSite
 
 _TURN_S = 0.1
 _TAKE_IN_S = 0.2  # a flood of one run's log must not keep the others from their turn
 _MAX_WAITING = 256  # messages, each of which may hold 128 KiB of log
 _CLOSE_S = 1.0
 _LONGEST_ACT_S = 600.0
-
-
-class WatchSite(Source, ActSite, Protocol):
-    """A place that is watched and acted at; `site.Site` is one, tests may bring their own."""
-
-    def close(self) -> None:
-        """Close the connection; whoever is blocked in it gets a BlindError."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Watched:
     site: WatchSite
     playbook: Playbook
     host: KernelSource | None = None  # whose kernel log is followed
-    acting: bool = True  # as far as its watch acts at all
+    remark: str = ""  # why it is only looked at, also by a watch that acts
 
 
 class Watcher:
@@ -79,17 +69,13 @@ class Watcher:
         self.inbox: Queue[Observation] = Queue(maxsize=_MAX_WAITING)
         self._ended_acts: Queue[ActEnded] = Queue()
         self._acting = acting
-        self._sites: dict[str, WatchSite] = {}
         self._samples = SampleBuffer(record)
         self._mirror = mirror
         self.runs: list[RunWatch] = []
         self._faults = Faults(clock)
         self._dispatch = Dispatch(self._faults)
-        self._streams: dict[str, ContainerStream] = {}  # by target
-        self._kernels: dict[str, KernelStream] = {}  # by host
-        self._hosts: dict[RunWatch, KernelSource] = {}
-        self._is_started = False
-        self.acts = Acts(record, self._sites, clock, self._ended_acts.put)
+        self._streams = Streams(self.inbox, self._dispatch, clock, acting=acting)
+        self.acts = Acts(record, self._streams.sites, clock, self._ended_acts.put)
         for each in watched:
             self.add(each)
 
@@ -111,11 +97,9 @@ class Watcher:
     def started(self) -> Iterator[None]:
         """Its streams run inside; what they brought is on record afterwards."""
         self.adopt_intents()
-        self._is_started = True
         if self._mirror is not None:
             self._mirror.start()
-        for thread in self._threads():
-            thread.start()
+        self._streams.start()
         try:
             yield
         finally:
@@ -124,8 +108,7 @@ class Watcher:
 
     def add(self, watched: Watched) -> RunWatch:
         """Watch one more run, also while others are watched; a run at a known target shares its site."""
-        site = self._sites.setdefault(watched.site.target_key, watched.site)
-        acting = self._acting and watched.acting
+        acting = self._acting and not watched.remark
         row, mirror = watched.row, self._mirror
         if mirror is not None:
             mirror.add(RunKey.of(row))
@@ -133,53 +116,17 @@ class Watcher:
             row, watched.playbook, self._record, self._sink, self._samples, acting=acting, mirror=mirror
         )
         self.runs.append(run)
-        host = watched.host
-        self._dispatch.add(run, host.host_key if host is not None else None)
-        if site.target_key in self._streams:
-            self._streams[site.target_key].reopen()
-        else:
-            self._start(self._streams, site.target_key, self._stream_of(site))
-        if host is not None:
-            self._hosts[run] = host
-            self._follow_kernel(host)
+        if watched.remark:
+            run.teller.emit("gate", self._clock.now(), watched.remark, level=Level.WARNING)
+        self._streams.add(run, watched.site, watched.host)
         return run
 
     def remove(self, run: RunWatch) -> None:
         """Watch it no more. Its container's site stays open as long as another run needs it."""
         self.runs.remove(run)
-        key, host = run.row.target_key, self._hosts.pop(run, None)
-        self._dispatch.remove(run)
         if self._mirror is not None:
             self._mirror.remove(run.row.id)
-        if key in self._dispatch.by_target:
-            self._streams[key].reopen()
-        else:
-            self._streams.pop(key).stop()
-            self._sites.pop(key).close()
-        if host is not None:
-            # Its stream may have gone over the site that was closed; another run's takes its place.
-            self._kernels.pop(host.host_key).stop()
-            for other in self._hosts.values():
-                if other.host_key == host.host_key:
-                    self._follow_kernel(other)
-
-    def _follow_kernel(self, host: KernelSource) -> None:
-        if host.host_key not in self._kernels:
-            since = partial(self._dispatch.kernel_since, host.host_key)
-            self._start(self._kernels, host.host_key, KernelStream(host, self.inbox, since, self._clock))
-
-    def _stream_of(self, site: WatchSite) -> ContainerStream:
-        cursors = partial(self._dispatch.cursors, site.target_key)
-        watcher = {**actor(), "acts": self._acting}
-        return ContainerStream(site, self.inbox, cursors, self._clock, watcher)
-
-    def _start(self, threads: dict[str, T], key: str, thread: T) -> None:
-        threads[key] = thread
-        if self._is_started:
-            thread.start()
-
-    def _threads(self) -> tuple[ContainerStream | KernelStream, ...]:
-        return (*self._streams.values(), *self._kernels.values())
+        self._streams.remove(run)
 
     def turn(self) -> None:
         """Take in what has come, then let every run diagnose, decide and act.
@@ -197,11 +144,9 @@ class Watcher:
 
     def close(self) -> None:
         """Stop the streams. An act under way gets a moment; its intent is recorded, whatever comes of it."""
-        for thread in self._threads():
-            thread.stop()
+        self._streams.stop()
         self.acts.join(_CLOSE_S)
-        for site in self._sites.values():
-            site.close()
+        self._streams.close()
         self.acts.join(_CLOSE_S)
         if self._mirror is not None:
             self._mirror.close()

@@ -15,6 +15,7 @@ from orchestrator.watch.chronicle import Chronicle
 from orchestrator.watch.company import Company
 from orchestrator.watch.ending import save_call, save_sight
 from orchestrator.watch.events import Level, Sink
+from orchestrator.watch.handing import Handing
 from orchestrator.watch.hosttelling import HostTeller
 from orchestrator.watch.kernelwait import KernelWait
 from orchestrator.watch.noticing import Notices
@@ -70,6 +71,7 @@ class RunWatch:
         self.verdict = Verdict()
         self.busy = False  # an act is being carried out
         self.hang_look = HangLook()
+        self.handing = Handing()
         self.holders = ""  # who keeps the GPUs from a relaunch, as the host tells it
         self._record = record
         self._is_deaf = False
@@ -141,6 +143,7 @@ class RunWatch:
 
     def _begin_attempt(self, attempt: int, now: datetime) -> None:
         self.verdict.forget()
+        self.handing.begin()
         self.patience.reset()
         self.holders = ""
         self.patterns.begin(attempt)
@@ -183,8 +186,20 @@ class RunWatch:
             self._take_up(diagnosis, snapshot, now)
         elif self.verdict.wants_decision:
             self._decide(diagnosis, snapshot, now)
+        self._hand_over(snapshot, now)
         self.patterns.look(self.tracker, snapshot, diagnosis, now)
         return self.verdict.due(now) if self.acting else None
+
+    def _hand_over(self, snapshot: Snapshot, now: datetime) -> None:
+        """Finish a relaunch of which only the stop was done."""
+        if self.verdict.is_living:
+            if words := self.handing.lives_on(self.tracker.spec, snapshot):
+                self.teller.emit("gate", now, words, level=Level.WARNING)
+        elif self.verdict.awaits_relaunch:
+            decision = self.handing.decide(self.tracker.stop, now)
+            if decision is not None:
+                self.verdict.decide(snapshot.attempt, decision, acting=self.acting)
+                self._tell_decision(snapshot.attempt, decision, now)
 
     @property
     def is_over(self) -> bool:

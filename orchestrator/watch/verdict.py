@@ -49,10 +49,12 @@ class Verdict:
         self.decision: Decision | None = None
         self.ended: Exit | None = None
         self._kept: Kept | None = None
+        self._is_passing = False  # stopped for a moment only: the next attempt is about to come
 
     def forget(self) -> None:
         """A new attempt began."""
         self.diagnosis, self.decision, self.ended, self._kept = None, None, None, None
+        self._is_passing = False
 
     @property
     def is_living(self) -> bool:
@@ -80,17 +82,24 @@ class Verdict:
         is_of_use = self.diagnosis is not None and self.diagnosis.state in _TO_DECIDE
         return is_of_use and self.ended is None and self.decision is None
 
+    @property
+    def awaits_relaunch(self) -> bool:
+        """A person who relaunches stopped it, and nothing was decided about what does not come."""
+        return self._is_passing and self.ended is None and self.decision is None
+
     def note(self, diagnosis: Diagnosis, stop_reason: str | None) -> bool:
         """Take what is seen now; returns whether it is other than before."""
         before, self.diagnosis = self.diagnosis, diagnosis
         key = (diagnosis.state, diagnosis.failure, diagnosis.fingerprint)
-        if before is not None and (before.state, before.failure, before.fingerprint) == key:
+        # A person who relaunches stops the run for a moment only; the next attempt is about to come.
+        is_passing = diagnosis.state is RunState.STOPPED and stop_reason == RELAUNCH_REASON
+        was_passing, self._is_passing = self._is_passing, is_passing
+        is_same = before is not None and (before.state, before.failure, before.fingerprint) == key
+        if is_same and was_passing == is_passing:
             return False
         if self.is_living:
             self._kept = None
         self.decision = None
-        # A person who relaunches stops the run for a moment only; the next attempt is about to come.
-        is_passing = diagnosis.state is RunState.STOPPED and stop_reason == RELAUNCH_REASON
         self.ended = None if is_passing else _FINAL_EXIT.get(diagnosis.state)
         return True
 
@@ -131,6 +140,8 @@ class Verdict:
             self.ended = Exit.FAILED
         elif self.hangs and not acting:
             self.ended = Exit.HUNG
+        elif self._is_passing and decision.kind.is_relaunch and not acting:
+            self.ended = Exit.NOT_RUNNING
 
     def due(self, now: datetime) -> Decision | None:
         """Return the decision if it is a relaunch whose instant has come."""

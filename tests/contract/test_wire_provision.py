@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import subprocess
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from orchestrator.connection import GuestClient, LocalShell
 from orchestrator.errors import ConfigError, GuestRefused
+from orchestrator.guest import venvhold
 from orchestrator.inventory import Target
 from orchestrator.provision.form import Venv
 from orchestrator.provision.lock import parse_lock
@@ -122,6 +125,7 @@ def test_an_environment_is_whole_or_absent_and_the_link_names_the_last(client, f
         with pytest.raises(GuestRefused) as caught:
             ask(client, request())
     assert caught.value.reason == "busy"
+    assert "another provisioning is at work there" in caught.value.message
 
     (left / "dflashctl.json").unlink()
     (hello,) = client.call("hello", {})
@@ -186,3 +190,21 @@ def test_a_wheelhouse_that_is_damaged_or_does_not_fit_is_refused_here(folder):
     (folder / house.names[0]).unlink()
     with pytest.raises(ConfigError, match=r"is in wheelhouse\.json and not there"):
         read_wheelhouse(folder, quiet)
+
+
+def test_a_second_provisioning_is_told_whose_the_first_is_and_what_to_do(client, folder, tmp_path):
+    house = read_wheelhouse(folder, quiet)
+    state, who = tmp_path / "state", {"user": "ann", "host": "desk", "pid": 4711}
+    with venvhold.hold(state, {"by": who}):
+        for work in (
+            lambda: ask(client, request()),
+            lambda: send(client, KEY, house, quiet),
+        ):
+            with pytest.raises(GuestRefused) as caught:
+                work()
+            assert caught.value.reason == "busy"
+            whose = f"at work there: of ann@desk (pid 4711), since {datetime.now(timezone.utc):%Y-}"
+            assert whose in str(caught.value)
+            assert f"process {os.getpid()} in the container" in str(caught.value)
+            assert "end it where it runs" in (caught.value.hint or "")
+    assert send(client, KEY, house, quiet) > 0

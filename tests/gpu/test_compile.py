@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +92,9 @@ def test_ranks_that_start_together_all_train_and_only_the_first_compiles(started
     for one in found[1:]:
         assert (one["hits"] > 0, one["misses"]) == (True, 0)
         assert one["seconds"] < found[0]["seconds"]
-    assert all(earlier["ended"] <= later["begun"] + 0.2 for earlier, later in pairwise(found))
+    # Once the first has filled the cache, the others need not wait for each other.
+    assert all(found[0]["ended"] <= later["begun"] + 0.2 for later in found[1:])
+    assert max(later["begun"] for later in found[1:]) < min(later["ended"] for later in found[1:])
 
 
 def test_twenty_steps_of_other_documents_and_an_evaluation_compile_nothing(started):

@@ -66,8 +66,8 @@ class Viewed:
 
     def why_unwell(self) -> tuple[str, ...]:
         turned_s_ago = self.watch.turned_s_ago
-        found = health(self.board.fleet, CLOCK.now(), fault=self.watch.fault, turned_s_ago=turned_s_ago)
-        return found.why
+        fleet, fault = self.board.fleet, self.watch.fault
+        return health(fleet, CLOCK.now(), acting=True, fault=fault, turned_s_ago=turned_s_ago).why
 
     def row(self, name: str) -> RunRow:
         return self.record.run(name)

@@ -105,3 +105,24 @@ def test_a_watchs_stop_waits_for_its_users_word_that_is_being_written(guest):
     os.close(folder)
     by_watch.join()
     assert guest.look()["run"]["stop"]["by"] == "user"
+
+
+def test_a_start_that_finishes_a_relaunch_needs_its_stop_to_be_the_last_word(guest):
+    then = {"spec": {"argv": ["true"]}}
+    guest.start("--steps", 2000)
+    guest.ask("stop", run="r", by="user", reason="relaunch", grace_s=5, then=then)
+    first = guest.look()["run"]["stop"]
+    assert first["then"] == then
+
+    def finish(attempt: int, at: str) -> driver.Message:
+        answer: driver.Message = guest.start(
+            "--steps", 2000, attempt=attempt, unless_stopped=True, finishes=at
+        )
+        return answer
+
+    assert finish(2, "2026-11-29T12:00:00.000000Z")["code"] == "stopped_by_user", "another stop was meant"
+    guest.stop()  # its user thought better of it
+    assert "then" not in guest.look()["run"]["stop"]
+    assert finish(2, first["at"])["code"] == "stopped_by_user"
+    guest.ask("stop", run="r", by="user", reason="relaunch", grace_s=5, then=then)
+    assert finish(2, guest.look()["run"]["stop"]["at"])["type"] == "started"

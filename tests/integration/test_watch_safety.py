@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli import LONG_S, is_kind
+from tests.cli import LONG_S, Watching, is_kind
 from tests.integration.local import Local, Sampler, local_runs, peak_mib, wait_until
 
 if TYPE_CHECKING:
@@ -373,3 +373,15 @@ def test_an_interrupt_ends_the_watch_long_before_its_run_and_touches_nothing(loc
     assert watch.events()[-1]["error"]["code"] == "interrupted"
     assert watch.err.read_text() == ""
     assert len(local.trainers("goes-on")) == 1
+
+
+def test_a_relaunch_that_is_killed_between_stop_and_start_is_finished_by_the_next_watch(local):
+    local.begin_standin("cut", "--steps", "60000", "--step-s", "0.1", "--ignore-term")
+    relaunch = Watching(local, ("relaunch", "cut", "--yes"))
+    wait_until((local.state / "runs" / "cut" / "stop.json").exists)
+    relaunch.kill()
+    os.kill(local.attempt_info("cut")["trainer_pid"], signal.SIGKILL)  # its stop goes on, and ends now
+    watch = local.watch("cut")
+    begun = watch.wait_for(lambda e: e["kind"] == "attempt" and e["attempt"] == 2)
+    assert begun["detail"]["by"] == "user", watch.story()
+    assert any("cut after the stop" in e["text"] for e in watch.events() if e["kind"] == "decision")

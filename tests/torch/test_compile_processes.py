@@ -137,6 +137,7 @@ def test_a_second_process_loads_what_the_first_compiled_and_a_third_what_was_sav
 
     (hits, misses, _), lines = cached(tmp_path, "one")
     assert (hits > 0, misses) == (True, 0)
+    assert lines[0].startswith("compile cache: filled by this node before, ")
 
     # Another node, or the same one after a clean-up: its own cache is empty.
     (hits, misses, _), lines = cached(tmp_path, "two")

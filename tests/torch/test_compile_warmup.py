@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 from torch._dynamo import config as dynamo_config
 
-from trainer.compiling import warmup
+from trainer.compiling import artifacts, pairs, warmup
 from trainer.compiling.caches import cache_dirs
 from trainer.layers import Linear, RMSNorm
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from trainer.compiling.artifacts import Origin
     from trainer.compiling.caches import CacheDirs
 
 # Dynamo asks every input for its gradient, and hides that warning unless warnings are errors.
@@ -130,6 +132,31 @@ def test_what_a_killed_compile_left_is_dropped_and_a_finished_one_s_is_kept(dirs
     warm(dirs, call, 2)
     assert list(dirs.inductor.iterdir()) == []
     assert "rank 2, pid 7 ended while it compiled" in "".join(capsys.readouterr())
+
+
+def told(dirs: CacheDirs, origin: Origin, capsys: pytest.CaptureFixture[str]) -> str:
+    torch.compiler.set_stance("default")
+    call = on(Layer(), warmup.compiled(Layer.plain, "aot_eager"))
+    warmup.warm_up(calls(call, 2), dirs=dirs, origin=origin, local_rank=0, beat=lambda: None)
+    return capsys.readouterr().out
+
+
+def test_a_cache_that_holds_all_is_not_filled_again_and_one_that_may_not_is(dirs, capsys, monkeypatch):
+    for name, path in (("TORCHINDUCTOR_CACHE_DIR", dirs.inductor), ("TRITON_CACHE_DIR", dirs.triton)):
+        monkeypatch.setenv(name, str(path))
+    origin = artifacts.describe(torch.device("cpu"), "aot_eager", {"rows": (2,)})
+    whole = pairs.write(dirs.artifacts, dataclasses.asdict(origin), b"no cache", {}, compile_s=1.0)
+    assert origin.fingerprint in whole
+    assert "torch cannot read it; compiling anew" in told(dirs, origin, capsys)
+    assert f"compile cache: filled by this node before, {dirs.node}" in told(dirs, origin, capsys)
+    # Another one, a cache that was cleaned up, and a pair that is to be saved anew.
+    other = dataclasses.replace(origin, device="another")
+    assert "nothing saved" in told(dirs, other, capsys)
+    shutil.rmtree(dirs.triton)
+    assert "compiling anew" in told(dirs, origin, capsys)
+    assert "filled by this node before" in told(dirs, origin, capsys)
+    pairs.paths(dirs.artifacts, origin.fingerprint)[0].write_bytes(b"torn")
+    assert "damaged" in told(dirs, origin, capsys)
 
 
 def test_a_shape_that_was_not_warmed_up_is_refused(dirs):

@@ -8,7 +8,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from tests.torch import tiny
 from trainer.config import OptimConfig
-from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate
+from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate, step_unless
 
 pytestmark = pytest.mark.torch
 
@@ -101,15 +101,46 @@ processes = multiprocessing.get_context("forkserver")
 processes.set_forkserver_preload(["tests.torch.tiny", "torch._dynamo"])
 
 
-def test_the_norm_of_shards_is_that_of_the_whole_and_their_steps_are_the_same(tmp_path):
-    ranks = [processes.Process(target=tiny.step_sharded, args=(rank, 2, tmp_path)) for rank in range(2)]
+def run_sharded(folder, rank_of):
+    ranks = [processes.Process(target=rank_of, args=(rank, 2, folder)) for rank in range(2)]
     for rank in ranks:
         rank.start()
     for rank in ranks:
         rank.join(60)
     assert [rank.exitcode for rank in ranks] == [0, 0]
+
+
+def test_the_norm_of_shards_is_that_of_the_whole_and_their_steps_are_the_same(tmp_path):
+    run_sharded(tmp_path, tiny.step_sharded)
     norm, sharded = torch.load(tmp_path / "step.pt")
     model, optimizer = tiny.make()
     torch.testing.assert_close(norm, tiny.one_step(model, optimizer))
     for name, value in tiny.bits(model, optimizer).items():
         torch.testing.assert_close(sharded[name], value)
+
+
+def test_a_fused_optimizer_of_shards_takes_a_step_and_leaves_out_a_bad_one(tmp_path):
+    run_sharded(tmp_path, tiny.step_latched)
+    taken, after = torch.load(tmp_path / "latched.pt")
+    untrained = tiny.bits(*tiny.make())
+    assert all(value == 1 for name, value in taken.items() if name.endswith(".step"))
+    assert not any(torch.equal(taken[name], value) for name, value in untrained.items())
+    for name, value in taken.items():
+        assert torch.equal(after[name], value), name
+
+
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_a_step_that_is_shut_out_leaves_weights_and_state_to_the_last_bit(is_fused):
+    model, optimizer = tiny.make()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=is_fused)
+    kept = []
+    for shut in (0.0, 1.0, 0.0):
+        (model(torch.ones(4, 6)).square().sum() * (math.nan if shut else 1.0)).backward()
+        step_unless(optimizer, torch.tensor(shut))
+        optimizer.zero_grad(set_to_none=True)
+        kept.append(tiny.bits(model, optimizer))
+    first, shut_out, third = kept
+    assert first.keys() == shut_out.keys()
+    assert all(torch.equal(shut_out[name], value) for name, value in first.items())
+    assert not torch.equal(third["norm.weight"], first["norm.weight"])
+    assert third["norm.weight.step"] == 2

@@ -29,6 +29,9 @@ def test_the_rank_that_is_slow_is_slow_in_every_line_and_the_one_that_waits_is_n
         assert second > 1.0, told
         assert first < second / 1.3, told
     assert all(row["step_s"] > 1.0 for row in rows(tmp_path) if row["step"] >= 4), "everybody waits for it"
+    waited = [row["data_wait_s"] for row in rows(tmp_path)]
+    assert 0 < waited[0] < rows(tmp_path)[0]["step_s"]
+    assert max(waited[3:]) < 1.0, "what is read while a rank is slow is not waited for"
 
 
 @pytest.mark.slow

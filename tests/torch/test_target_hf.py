@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 
+from tests.torch.reading import NoReading
 from trainer.batch import Document, pack
 from trainer.config import Config, DraftConfig, TargetConfig
 from trainer.decoding.draftsession import propose_by_drafter
@@ -83,6 +84,13 @@ def document(length: int, seed: int) -> Document:
 @pytest.fixture(scope="module", params=CONFIGS)
 def target(request):
     return HfTarget(model_of(CONFIGS[request.param]), request.param)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_observing_reads_no_value_for_which_a_gpu_would_be_waited_for(target, last):
+    batch = pack([[document(5, 1), document(5, 2), document(9, 3)], [document(12, 4)]], 24)
+    with NoReading():
+        target.observe(batch, TAPS, last=last)
 
 
 @torch.no_grad()

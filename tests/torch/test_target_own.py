@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from tests.torch.decoding_parts import document, make_target
+from tests.torch.reading import NoReading
 from trainer.batch import Document, pack
 from trainer.target.own import TargetModel
 
@@ -31,6 +32,13 @@ def test_documents_of_a_row_are_seen_as_each_by_itself(target):
         taps, last = alone(target, item)
         torch.testing.assert_close(seen.taps[row, part], taps, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(seen.last[row, part], last, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_observing_reads_no_value_for_which_a_gpu_would_be_waited_for(target, last):
+    batch = pack([[document(5, 1), document(5, 2), document(9, 3)], [document(12, 4)]], 24)
+    with NoReading():
+        target.observe(batch, TAPS, last=last)
 
 
 def test_padding_is_zero_and_changes_nothing(target):

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from trainer.checkpoint import Checkpoints
 from trainer.config import OptimConfig
-from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate
+from trainer.optim import learning_rate, make_optimizer, scale_and_clip, set_learning_rate, step_unless
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -215,5 +215,25 @@ def step_sharded(rank: int, size: int, folder: Path) -> None:
     found = bits(model, optimizer)
     if rank == 0:
         torch.save((norm, found), folder / "step.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def step_latched(rank: int, size: int, folder: Path) -> None:
+    """A rank whose fused optimizer takes one step on shards, and then one that the latch holds back."""
+    torch.set_num_threads(1)
+    join(rank, size, folder)
+    model, optimizer = make("fsdp")
+    kept = ("params", "weight_decay", "betas")
+    groups = [{key: group[key] for key in kept} for group in optimizer.param_groups]
+    optimizer = torch.optim.AdamW(groups, lr=CONFIG.lr, fused=True, foreach=False)
+    told = []
+    for shut in (0.0, 1.0):
+        (model(torch.ones(4, 6)).square().sum() * (torch.nan if shut else 1.0)).backward()
+        step_unless(optimizer, torch.tensor(shut))
+        optimizer.zero_grad(set_to_none=True)
+        told.append(bits(model, optimizer))
+    if rank == 0:
+        torch.save(told, folder / "latched.pt")
     dist.barrier()
     dist.destroy_process_group()

@@ -1,27 +1,11 @@
-"""The compile cache as a file that travels: saved after warm-up, loaded before the next one.
+"""Torch's compile cache as a file that travels: saved after warm-up, loaded before the next one.
 
-On disk, beside the caches themselves (see `trainer.compiling.caches`):
-
-    <run dir>/compile-cache/artifacts/
-      <fingerprint>.bin    the bytes of torch.compiler.save_cache_artifacts()
-      <fingerprint>.json   what they are; written last, so that a .bin without it is not complete
-
-`<fingerprint>` is the sha256, 64 hex digits, of `origin` as JSON with sorted keys and no spaces, in ASCII:
-`json.dumps(origin, sort_keys=True, separators=(",", ":"))`. The .json is
-
-    {"schema": 1, "fingerprint": "<64 hex>", "origin": {...},
-     "bin": {"sha256": "<64 hex>", "bytes": n}, "entries": {"inductor": n, "aot_autograd": n, ...},
-     "compile_s": seconds that the warm-up took which made it, "at": "<RFC 3339>"}
-
-and `origin`, all that the code depends on:
+The .bin of the pair (`trainer.compiling.pairs` has the files) is the bytes of
+`torch.compiler.save_cache_artifacts()`, and `origin` is all that the code depends on:
 
     {"torch", "torch_git", "triton": str|null, "cuda": str|null, "python": "3.12", "machine": "x86_64",
      "device": GPU name or CPU instruction set, "capability": "9.0"|null, "backend", "code_sha256",
      "shapes": {...}: the layer's dimensions and the buckets}
-
-A pair is whole if its name is the sha256 of its `origin` and the .bin has the size and sha256 told. The
-trainer loads the one pair of its own fingerprint, if whole; each kind of GPU has its own. What is damaged or
-does not fit is told in one line and left out. Loading unpickles: a pair is to be trusted like code.
 """
 
 from __future__ import annotations
@@ -35,12 +19,11 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from trainer.clock import utc_now
-from trainer.files import SCHEMA, sync_directory, write_durably, write_json
+from trainer.compiling import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +41,7 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-COMPILED_SOURCES = ("attention.py", "layers.py", "masks.py", "model.py")
+COMPILED_SOURCES = ("attention.py", "flash.py", "layers.py", "masks.py", "model.py")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +63,7 @@ class Origin:
     @property
     def fingerprint(self) -> str:
         """64 hex digits; equal only for equal origins."""
-        return _fingerprint(dataclasses.asdict(self))
+        return pairs.fingerprint(dataclasses.asdict(self))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,42 +108,23 @@ def save(directory: Path, origin: Origin, *, compile_s: float) -> str | None:
     Returns:
         The line that tells it, or None if there is nothing to save or nothing new.
     """
-    if _problem(directory, origin.fingerprint) is None:
+    if pairs.is_whole(directory, origin.fingerprint):
         return None
     saved = torch.compiler.save_cache_artifacts()
     if saved is None:
         return None
     data, info = saved
-    directory.mkdir(parents=True, exist_ok=True)
-    binary, described = _pair(directory, origin.fingerprint)
-    temporary = binary.with_name(f".{binary.name}.tmp")
-    write_durably(temporary, data)
-    described.unlink(missing_ok=True)
-    temporary.replace(binary)
     entries = {kind: len(keys) for kind, keys in info.artifacts.items()}
-    write_json(
-        described,
-        {
-            "fingerprint": origin.fingerprint,
-            "origin": dataclasses.asdict(origin),
-            "bin": {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)},
-            "entries": entries,
-            "compile_s": compile_s,
-            "at": utc_now(),
-        },
-    )
-    sync_directory(directory)
-    return f"compile cache: saved {sum(entries.values())} entries, {len(data):,} bytes, in {binary}"
+    return pairs.write(directory, dataclasses.asdict(origin), data, entries, compile_s=compile_s)
 
 
 def load(directory: Path, origin: Origin) -> Loaded:
     """Put saved artifacts into the caches, if there is a whole pair of this origin. Never an error."""
-    binary, _ = _pair(directory, origin.fingerprint)
-    problem = _problem(directory, origin.fingerprint)
-    if problem is not None:
-        return Loaded(entries=0, line=f"compile cache: {problem}; compiling anew")
+    binary, _ = pairs.paths(directory, origin.fingerprint)
     try:
-        info = torch.compiler.load_cache_artifacts(binary.read_bytes())
+        info = torch.compiler.load_cache_artifacts(pairs.read(directory, origin.fingerprint))
+    except pairs.NotWholeError as problem:
+        return Loaded(entries=0, line=f"compile cache: {problem}; compiling anew")
     except UNREADABLE as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return Loaded(entries=0, line=f"compile cache: {binary}: not loaded, {what}; compiling anew")
@@ -168,34 +132,6 @@ def load(directory: Path, origin: Origin) -> Loaded:
         return Loaded(entries=0, line=f"compile cache: {binary}: torch cannot read it; compiling anew")
     entries = sum(len(keys) for keys in info.artifacts.values())
     return Loaded(entries=entries, line=f"compile cache: loaded {entries} entries of {binary}")
-
-
-def _problem(directory: Path, fingerprint: str) -> str | None:
-    """What keeps the pair of this fingerprint from being whole."""
-    binary, described = _pair(directory, fingerprint)
-    if not described.exists():
-        others = len(list(directory.glob("*.json")))
-        return f"nothing saved for this torch, GPU and shape ({others} for others) in {directory}"
-    try:
-        value: dict[str, Any] = json.loads(described.read_bytes())
-        told = value["bin"]["sha256"], value["bin"]["bytes"]
-        if value["schema"] != SCHEMA or _fingerprint(value["origin"]) != fingerprint:
-            return f"{described}: not of this fingerprint"
-        data = binary.read_bytes()
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{described}: damaged, {type(error).__name__}: {error}"
-    if (hashlib.sha256(data).hexdigest(), len(data)) != told:
-        return f"{binary}: damaged, {len(data):,} bytes that are not those saved"
-    return None
-
-
-def _pair(directory: Path, fingerprint: str) -> tuple[Path, Path]:
-    return directory / f"{fingerprint}.bin", directory / f"{fingerprint}.json"
-
-
-def _fingerprint(origin: Mapping[str, object]) -> str:
-    text = json.dumps(origin, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _triton_version() -> str | None:

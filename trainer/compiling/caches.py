@@ -2,6 +2,7 @@
 
     <run dir>/compile-cache/node-<host>/inductor   TORCHINDUCTOR_CACHE_DIR: graphs and their code
                                       /triton     TRITON_CACHE_DIR: the GPU's kernels
+                                      /flash      FLASH_ATTENTION_CUTE_DSL_CACHE_DIR: FlashAttention's
                                       /turn.lock  whose turn it is to compile (`trainer.compiling.serial`)
                            /artifacts              the cache as a file that travels
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INDUCTOR, TRITON = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
+FLASH, FLASH_SWITCH = "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR", "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,6 +47,11 @@ class CacheDirs:
         """The GPU's kernels."""
         return self.node / "triton"
 
+    @property
+    def flash(self) -> Path:
+        """FlashAttention 4's kernels, which are no Triton ones."""
+        return self.node / "flash"
+
 
 def cache_dirs(run_dir: Path, *, host: str | None = None) -> CacheDirs:
     """The directories of this host, or of the one named."""
@@ -54,13 +61,14 @@ def cache_dirs(run_dir: Path, *, host: str | None = None) -> CacheDirs:
 
 
 def point_caches(run_dir: Path, environ: MutableMapping[str, str], *, host: str | None = None) -> CacheDirs:
-    """Make the directories and set both variables in `environ`, except one that the user set.
+    """Make the directories and set their variables in `environ`, except those that the user set.
 
     Raises:
         ConfigInvalid: a directory cannot be made.
     """
     dirs = cache_dirs(run_dir, host=host)
-    dirs_by_name = {INDUCTOR: dirs.inductor, TRITON: dirs.triton}
+    dirs_by_name = {INDUCTOR: dirs.inductor, TRITON: dirs.triton, FLASH: dirs.flash}
+    environ.setdefault(FLASH_SWITCH, "1")
     try:
         dirs.node.mkdir(parents=True, exist_ok=True)
         for name, path in dirs_by_name.items():

@@ -7,10 +7,12 @@ take parameters as inputs, so the twin's serve every real layer (`twin`).
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import torch
@@ -18,7 +20,8 @@ from torch._dynamo import config as dynamo_config
 from torch._dynamo.utils import counters
 from torch.distributed.fsdp import FSDPModule
 
-from trainer.compiling import artifacts, gate
+from trainer.compiling import artifacts, gate, kernels, pairs
+from trainer.compiling.caches import INDUCTOR, TRITON
 from trainer.compiling.serial import node_turn
 from trainer.console import say, warn
 
@@ -94,31 +97,46 @@ def warm_up(
     """Run every call once in this process's turn, then all again to see that nothing compiles any more.
 
     Each call is a bucket's forward and backward, or its forward without gradients, with no collective in it.
-    Saved artifacts of `origin` are loaded before and saved after; None does neither. Random state is kept.
+    Saved artifacts of `origin` are loaded before and saved after, unless this node's caches already have all
+    of it; with None, they are never thought to. Random state is kept.
 
     Raises:
         RuntimeError: a call compiles again the second time, or this is not the main thread.
     """
     gate.require_main_thread("warm-up")
     graphs, hits, misses = num_graphs(), *_cache_counts()
+    marks = _marks(dirs, origin)
     with _random_state_kept():
-        with node_turn(dirs.node, local_rank, beat, lambda holder: _sweep(dirs, holder)) as waited:
+        with node_turn(
+            dirs.node,
+            local_rank,
+            beat,
+            lambda holder: _sweep(dirs, holder),
+            lambda: _is_filled(dirs, origin, marks),
+        ) as turn:
             begun = time.monotonic()
-            if origin is not None:
-                say(artifacts.load(dirs.artifacts, origin).line)
+            if turn.alone and origin is not None:
+                _tell(artifacts.load(dirs.artifacts, origin).line, kernels.load(dirs, origin, os.environ))
+            elif origin is not None:
+                say(f"compile cache: filled by this node before, {dirs.node}")
             with torch.compiler.set_stance("default"):
                 _run(calls, beat)
             seconds = time.monotonic() - begun
-            line = None if origin is None else artifacts.save(dirs.artifacts, origin, compile_s=seconds)
-            if line is not None:
-                say(line)
+            if turn.alone and origin is not None:
+                _tell(
+                    artifacts.save(dirs.artifacts, origin, compile_s=seconds),
+                    kernels.save(dirs, origin, os.environ, compile_s=seconds),
+                )
+                for mark in marks:
+                    mark.parent.mkdir(parents=True, exist_ok=True)
+                    mark.touch()
         found, compiled_anew = _cache_counts()
         forbid_recompiles()
         _run_again(calls, beat)
     return WarmUp(
         graphs=num_graphs() - graphs,
         seconds=seconds,
-        waited_s=waited,
+        waited_s=turn.waited_s,
         cache_hits=found - hits,
         cache_misses=compiled_anew - misses,
         total_graphs=num_graphs(),
@@ -128,9 +146,31 @@ def warm_up(
 def _sweep(dirs: CacheDirs, holder: str) -> None:
     """Drop what a killed compile may have left half written: the C++ compiler writes in place."""
     warn(f"compile: {holder} ended while it compiled; its cache under {dirs.node} is dropped")
-    for path in (dirs.inductor, dirs.triton):
+    for path in (dirs.inductor, dirs.triton, dirs.flash):
         for entry in path.iterdir() if path.is_dir() else ():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+
+def _marks(dirs: CacheDirs, origin: Origin | None) -> list[Path]:
+    """Files that say that a cache holds all of this origin; in the caches, so that they go with them."""
+    if origin is None:
+        return []
+    name = f"filled-{pairs.fingerprint(kernels.describe(origin, os.environ))}"
+    places = {INDUCTOR: dirs.inductor, TRITON: dirs.triton}
+    return [Path(os.environ.get(variable) or path) / name for variable, path in places.items()]
+
+
+def _is_filled(dirs: CacheDirs, origin: Origin | None, marks: list[Path]) -> bool:
+    """Whether nothing is left to compile, nor to save."""
+    if origin is None or not all(mark.exists() for mark in marks):
+        return False
+    return pairs.is_whole(dirs.artifacts, origin.fingerprint)
+
+
+def _tell(*lines: str | None) -> None:
+    for line in lines:
+        if line is not None:
+            say(line)
 
 
 def forbid_recompiles() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,6 +39,8 @@ class PackedLayout:
         self._lengths = part.lengths
         self._sizes: list[int] = []
         self._plans: dict[int, Epoch] = {}
+        # A micro-batch may be made in one thread while another asks for the shape of the next.
+        self._lock = threading.RLock()
         if not self.per_epoch(0):
             tokens = int(self._lengths.sum(dtype=np.int64))
             longest = self._buckets[-1]
@@ -60,15 +63,16 @@ class PackedLayout:
 
     def per_epoch(self, epoch: int) -> int:
         """Micro-batches in an epoch; they can differ by a few, as other rows are left over."""
-        while len(self._sizes) <= epoch:
-            plan = self._plan(len(self._sizes))
-            self._sizes.append(len(plan.micro_batches))
-            self._tell(
-                f"epoch {len(self._sizes) - 1}: {len(plan.micro_batches):,} micro-batches, "
-                f"{plan.efficiency:.1%} of them tokens; {plan.num_dropped:,} of {len(self._lengths):,} "
-                "documents did not fill the last one"
-            )
-        return self._sizes[epoch]
+        with self._lock:
+            while len(self._sizes) <= epoch:
+                plan = self._plan(len(self._sizes))
+                self._sizes.append(len(plan.micro_batches))
+                self._tell(
+                    f"epoch {len(self._sizes) - 1}: {len(plan.micro_batches):,} micro-batches, "
+                    f"{plan.efficiency:.1%} of them tokens; {plan.num_dropped:,} of {len(self._lengths):,} "
+                    "documents did not fill the last one"
+                )
+            return self._sizes[epoch]
 
     def _locate(self, index: int) -> tuple[int, int]:
         epoch, place = 0, index
@@ -80,12 +84,13 @@ class PackedLayout:
         return epoch, place
 
     def _plan(self, epoch: int) -> Epoch:
-        if epoch not in self._plans:
-            # Two are kept, since at the end of one the first micro-batches of the next are asked for ahead.
-            for old in sorted(self._plans)[: len(self._plans) - 1]:
-                del self._plans[old]
-            self._plans[epoch] = plan_epoch(self._lengths, self._buckets, self._seed, epoch)
-        return self._plans[epoch]
+        with self._lock:
+            if epoch not in self._plans:
+                # Two are kept: at the end of one the first micro-batches of the next are asked for ahead.
+                for old in sorted(self._plans)[: len(self._plans) - 1]:
+                    del self._plans[old]
+                self._plans[epoch] = plan_epoch(self._lengths, self._buckets, self._seed, epoch)
+            return self._plans[epoch]
 
 
 class PackedHeldOut:

@@ -68,11 +68,15 @@ def _reduce_each(group: dist.ProcessGroup, bucket: GradBucket) -> torch.futures.
     A ring adds in an order that depends on the place in what is reduced, and DDP has one bucket in its first
     step and others later: from three drafters on, the first step after a resume would be another one.
     """
-    buffer: Tensor = bucket.buffer().div_(group.size())
+    buffer: Tensor = bucket.buffer()
+    mean = dist.ReduceOp.AVG  # by NCCL, on its way: another pass over all gradients is saved
+    if not buffer.is_cuda:
+        buffer.div_(group.size())
+        mean = dist.ReduceOp.SUM
     *others, last = bucket.gradients()
     for gradient in others:  # in the first step alone
-        dist.all_reduce(gradient, group=group)
-    reduced = dist.all_reduce(last, group=group, async_op=True).get_future()
+        dist.all_reduce(gradient, op=mean, group=group)
+    reduced = dist.all_reduce(last, op=mean, group=group, async_op=True).get_future()
 
     def whole(done: torch.futures.Future[Any]) -> Tensor:
         done.value()  # raises what went wrong

@@ -18,7 +18,7 @@ from trainer.plan.dims import (
     target_parameters,
 )
 from trainer.plan.result import GIB, Forecast, Item, Rank
-from trainer.plan.saved import saved_after, saved_before, saved_in_layers, tensors
+from trainer.plan.saved import norm_bytes, saved_after, saved_before, saved_in_layers, tensors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -157,7 +157,7 @@ def _moments(config: Config, dims: Dims, shared: int, *, keeps: bool) -> dict[st
     residual = tensors(dims, "gradient of x", "R Q D", dims.c, 2)
     moments = {
         "loss": [*saved, gradient, chunk, copies],
-        "last norm's backward": [*saved, gradient, tensors(dims, "its terms", "R Q D", FLOAT32, 4)],
+        "last norm's backward": [*saved, gradient, tensors(dims, "its terms", "R Q D", norm_bytes(dims), 4)],
         "backward": [*before, *layers, context, residual, *layer],
     }
     if not keeps:

@@ -54,15 +54,20 @@ def saved_in_layers(dims: Dims, count: int | None = None) -> list[Item]:
 def saved_after(dims: Dims) -> list[Item]:
     """What the last norm leaves, which is not compiled."""
     return [
-        tensors(dims, "x at the end, in float32 for its norm", "R Q D", FLOAT32),
+        tensors(dims, "x at the end, for its norm", "R Q D", norm_bytes(dims)),
         tensors(dims, "x at the end, scaled, and hidden states", "R Q D", dims.c, 2),
     ]
+
+
+def norm_bytes(dims: Dims) -> int:
+    """Bytes a number in an uncompiled norm: one kernel on a GPU, which makes no float32 of it."""
+    return dims.c if dims.on_gpu else FLOAT32
 
 
 def saved_before(config: Config, dims: Dims, shared: int) -> list[Item]:
     """What all layers read, and is left for the end of the backward. The context's norm is not compiled."""
     items = [
-        tensors(dims, "context, in float32 for its norm", "R T D", FLOAT32),
+        tensors(dims, "context, for its norm", "R T D", norm_bytes(dims)),
         tensors(dims, "context, scaled and normed", "R T D", dims.c, 2),
         tensors(dims, "rotary table", "R K H", dims.c, 2),
     ]

@@ -47,6 +47,10 @@ class Observation:
         last = None if self.last is None else self.last.to(device, non_blocking=True)
         return Observation(self.taps.to(device, non_blocking=True), last)
 
+    def pinned(self) -> Observation:
+        """The same in memory that a GPU can copy from at once."""
+        return Observation(self.taps.pin_memory(), None if self.last is None else self.last.pin_memory())
+
 
 class Vocabulary(Protocol):
     """The target's frozen embedding and head, which the drafter shares."""

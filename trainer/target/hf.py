@@ -9,6 +9,8 @@ Shapes: R rows, B documents of one length, T context tokens, D model dim, E = ta
 from __future__ import annotations
 
 import copy
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +22,7 @@ from trainer.target.api import Observation, TargetShape
 from trainer.target.hf_session import EnoughError, HfSession, tapped
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from trainer.batch import Batch
 
@@ -85,7 +87,7 @@ class HfTarget:
         width = self.shape.hidden_size
         taps_RTE = self.head.new_zeros(*batch.tokens.shape, len(tap_layers) * width)
         last_RTD = self.head.new_zeros(*batch.tokens.shape, width) if last else None
-        with tapped(self._layers, tap_layers, stop=not last) as taps:
+        with tapped(self._layers, tap_layers, stop=not last) as taps, _one_document_a_row():
             for length, places in _by_length(batch).items():
                 tokens = torch.stack([batch.tokens[row, start : start + length] for row, start in places])
                 hidden = self._run(tokens)
@@ -139,6 +141,21 @@ def _by_length(batch: Batch) -> dict[int, list[tuple[int, int]]]:
             places.setdefault(length, []).append((row, start))
             start += length
     return places
+
+
+@contextmanager
+def _one_document_a_row() -> Iterator[None]:
+    """Without transformers' own look at the positions for a second one, which waits for the device."""
+    masking, look = sys.modules.get("transformers.masking_utils"), "find_packed_sequence_indices"
+    found = getattr(masking, look, None)
+    if found is None:
+        yield
+        return
+    setattr(masking, look, lambda *_, **__: None)
+    try:
+        yield
+    finally:
+        setattr(masking, look, found)
 
 
 def _close(found: Tensor, expected: Tensor) -> bool:

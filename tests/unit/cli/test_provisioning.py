@@ -104,3 +104,24 @@ def test_a_dry_launch_says_whose_python_it_may_be(tmp_path: Path):
     named = json.loads(cli.run("launch", *PLACE, "--python", "/own/python", "--dry-run", "--json").stdout)
     assert named["python_if_provisioned"] is None
     assert named["trainer"].startswith("/own/python -m trainer")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--inject", "oom@3"), "--inject oom@3: 'oom' is not a class; allowed: fx-trace"),
+        (("--set", "optim.lrr=1"), "optim.lrr"),
+        (("--config", "own.toml"), "own.toml: "),
+    ],
+)
+def test_a_dry_launch_refuses_what_a_launch_would(tmp_path: Path, words, why):
+    (tmp_path / "own.toml").write_text("total_steps = -1\n")
+    done = Cli(tmp_path).run("launch", *PLACE, "--dry-run", *words, code=2)
+    assert "the trainer refused its configuration" in done.stderr
+    assert why in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_dry_launch_leaves_what_the_container_must_have_to_the_launch(tmp_path: Path):
+    flash = ("--config", "tiny", "--set", "compute.attention=flash")
+    Cli(tmp_path).run("launch", *PLACE, "--dry-run", *flash)

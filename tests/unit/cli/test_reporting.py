@@ -72,3 +72,10 @@ def test_a_launch_of_a_living_run_tells_what_it_ignored_and_what_applies_it(caps
     assert "another --run starts it" in said(capsys, "alive", as_json=False, left=("-- COMMAND",))
     assert "another --run starts it" in said(capsys, "alive", TRUE, as_json=False, left=("--set seed=2",))
     assert "ignored:" not in said(capsys, "alive", as_json=False)
+
+
+def test_a_relaunch_past_its_last_step_says_that_nothing_is_left(capsys):
+    row: Any = SimpleNamespace(name="r1", target_key="pve/200", spec=known(TINY))
+    left = "it has come to step 500 already, and total_steps is 400: nothing is left to train"
+    report(Launched(row=row, attempt=2, resumes_at=500, nothing_left=left), TINY, as_json=False)
+    assert capsys.readouterr().out.splitlines()[1] == f"  {left}"

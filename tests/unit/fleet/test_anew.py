@@ -90,3 +90,13 @@ def test_a_view_s_watch_ends_as_a_watch_does(made):
     failing.error = RecordError("record: database is locked")
     wait_until(lambda: not fleet.is_running)
     assert fleet.fault is failing.error
+
+
+def test_a_record_that_is_moved_away_is_missed_and_gone_on_with_once_it_is_back(made, tmp_path):
+    fleet, _ = made(begins_anew=True)
+    path = tmp_path / "record.sqlite3"
+    path.rename(tmp_path / "away")
+    wait_until(lambda: fleet.fault is not None)
+    assert "was moved or deleted while in use" in str(fleet.fault)
+    (tmp_path / "away").rename(path)
+    wait_until(lambda: fleet.fault is None)

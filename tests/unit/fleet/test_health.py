@@ -10,8 +10,8 @@ from tests.builders import NOW, ago
 from tests.unit.fleet.test_board import make_card
 
 
-def why(*cards, fault=None, turned_s_ago=0.1) -> tuple[str, ...]:
-    return health(Fleet(1, NOW, cards), NOW, fault=fault, turned_s_ago=turned_s_ago).why
+def why(*cards, fault=None, turned_s_ago=0.1, acting=False) -> tuple[str, ...]:
+    return health(Fleet(1, NOW, cards), NOW, acting=acting, fault=fault, turned_s_ago=turned_s_ago).why
 
 
 def test_a_watch_that_turns_and_sees_all_is_well():
@@ -38,6 +38,17 @@ def test_what_has_ended_need_not_be_seen():
 def test_a_blind_watcher_is_not_healthy(changes, told):
     (line,) = why(make_card(**changes), make_card(id=2, name="b", looked_at=ago(1)))
     assert line == f"a at here {told}"
+
+
+def test_a_run_that_is_only_looked_at_by_a_watch_that_acts_is_not_cared_for():
+    remark = "only looked at: b.yaml:3: unknown key"
+    let_be = make_card(id=2, name="b", looked_at=ago(1), remark=remark)
+    cared_for = make_card(looked_at=ago(1), is_acting=True, remark="the disk fills")
+    assert why(cared_for, let_be, acting=True) == (f"b at here is {remark}",)
+    assert why(cared_for, let_be, acting=False) == (), "that is what was asked for"
+    assert why(make_card(state=RunState.FINISHED, has_ended=True), acting=True) == ()
+    (line,) = why(make_card(looked_at=ago(99), remark=remark), acting=True)
+    assert "is not seen" in line, "one reason a run"
 
 
 def test_a_watch_that_stands_still_or_has_ended_is_not_healthy():

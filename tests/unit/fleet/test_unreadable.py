@@ -32,7 +32,9 @@ def test_the_watch_begins_and_goes_on_and_says_which_run_it_cannot_watch(tmp_pat
             assert fleet.fault is None
             (card,) = board.fleet.cards
             assert card.is_stale(clock.now())
-            told = health(board.fleet, clock.now(), fault=fleet.fault, turned_s_ago=fleet.turned_s_ago)
+            told = health(
+                board.fleet, clock.now(), acting=True, fault=fleet.fault, turned_s_ago=fleet.turned_s_ago
+            )
             assert told.why == (
                 "odd at pve/200 is not seen: it cannot be watched: odd: the record's target is not readable",
             )

@@ -9,7 +9,7 @@ import pytest
 from orchestrator.errors import ConfigError, GuestRefused
 from orchestrator.inventory import Host, Target
 from orchestrator.launch import RunSpec
-from orchestrator.operate import Operator
+from orchestrator.operate import Operator, nothing_left
 from orchestrator.record import Record
 from tests.unit.watch.bench import HELLO, NO_DRIVER, FakeClock
 
@@ -83,3 +83,20 @@ def test_a_run_that_names_no_gpus_asks_for_none(record):
     guest = Guest(TWO_GPUS)
     launch(record, guest, None)
     assert guest.asked == ["look", "start"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reached", "is_told"),
+    [
+        ((("total_steps", "400"),), 500, True),
+        ((("total_steps", "400"),), 400, True),
+        ((("total_steps", "400"),), 399, False),
+        ((("total_steps", "400"),), None, False),
+        ((("total_steps", "many"),), 500, False),
+        ((), 500, False),
+    ],
+)
+def test_a_run_that_has_come_as_far_as_it_may_has_nothing_left(settings, reached, is_told):
+    words = nothing_left(RunSpec(run="r1", config="tiny", overrides=settings), reached)
+    assert (words is not None) is is_told
+    assert nothing_left(RunSpec(run="r1", command=("train",), overrides=settings), reached) is None

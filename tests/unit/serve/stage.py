@@ -49,7 +49,7 @@ def make_card(run_id: int = 1, **changes: Any) -> RunCard:
     return RunCard(
         **{
             "id": run_id, "name": f"run-{run_id}", "target": "pve/200", "state": RunState.HEALTHY,
-            "looked_at": NOW, **changes,
+            "looked_at": NOW, "is_acting": True, **changes,
         }
     )  # fmt: skip
 
@@ -124,12 +124,14 @@ class Stage:
 
 
 @contextmanager
-def staged(home: Path, *, reads_freely: bool = True, acting: bool = True) -> Iterator[Stage]:
+def staged(
+    home: Path, *, reads_freely: bool = True, acting: bool = True, begins_anew: bool = False
+) -> Iterator[Stage]:
     """Runs `run-1`, `run-2`, ... of the record have ended, so that nothing is opened for them."""
     with Record.open(home / "record.sqlite3") as record:
         board = Board(CLOCK)
         ways = Ways(site=no_site, playbook=lambda _row: load(shipped()), shipped=lambda: load(shipped()))
-        fleet = FleetWatch(record, board, CLOCK, ways, acting=acting)
+        fleet = FleetWatch(record, board, CLOCK, ways, acting=acting, begins_anew=begins_anew)
         rules = Rules(
             token=Token(SECRET, home / "token"),
             reads_freely=reads_freely,

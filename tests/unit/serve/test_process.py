@@ -7,13 +7,18 @@ import shutil
 import socket
 import subprocess
 import time
+from contextlib import nullcontext
 
 import pytest
 
 from orchestrator.errors import ConfigError, Exit, OrchestratorError
+from orchestrator.serve.app import create_app
 from orchestrator.serve.listening import Place, is_loopback, listen, parse, url
+from orchestrator.serve.relay import Relay
+from orchestrator.serve.running import Running
 from orchestrator.serve.sdnotify import Notifier
 from orchestrator.serve.unit import unit
+from tests.unit.serve.stage import begin, staged
 
 
 @pytest.mark.parametrize(
@@ -163,3 +168,21 @@ def test_systemd_takes_the_unit(tmp_path, is_far):
         ["systemd-analyze", "verify", str(place)], capture_output=True, text=True, check=False
     )
     assert str(place) not in done.stderr, done.stderr
+
+
+def test_a_service_whose_record_is_gone_says_so_and_is_not_started_anew_without_it(tmp_path):
+    with staged(tmp_path, begins_anew=True) as stage:
+        running = Running(
+            app=create_app(stage.parts), parts=stage.parts, notifier=Notifier({}), ready=lambda: None,
+            relay=Relay(stage.board, lambda view: nullcontext()),
+        )  # fmt: skip
+        begin(stage)
+        assert running._turns()
+        (tmp_path / "record.sqlite3").rename(tmp_path / "away")
+        deadline = time.monotonic() + 10
+        while stage.fleet.fault is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert running._turns(), "a new process would begin a record that knows of no run"
+        assert not stage.parts.health().is_well
+        assert "was moved or deleted" in running._status()

@@ -8,15 +8,19 @@ import sys
 
 import pytest
 
-from trainer.compiling.caches import INDUCTOR, TRITON, cache_dirs, point_caches
+from trainer.compiling.caches import FLASH, FLASH_SWITCH, INDUCTOR, TRITON, cache_dirs, point_caches
 from trainer.errors import ConfigInvalid
 
 
-def test_both_caches_are_put_into_the_run_directory(tmp_path):
+def test_the_caches_are_put_into_the_run_directory(tmp_path):
     environ: dict[str, str] = {}
     dirs = point_caches(tmp_path, environ, host="gpu-1")
     node = tmp_path / "compile-cache" / "node-gpu-1"
-    assert environ == {INDUCTOR: str(node / "inductor"), TRITON: str(node / "triton")}
+    assert environ.pop(FLASH_SWITCH) == "1"
+    assert environ == {
+        name: str(node / part)
+        for name, part in ((INDUCTOR, "inductor"), (TRITON, "triton"), (FLASH, "flash"))
+    }
     assert (dirs.node, dirs.artifacts) == (node, tmp_path / "compile-cache" / "artifacts")
     assert all(os.path.isdir(path) for path in environ.values())  # noqa: PTH112
 

@@ -28,17 +28,18 @@ from trainer.compiling import serial
 directory, rank, hold = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 lock, serial.FIRST_WORD_S = sys.argv[4], float(sys.argv[5])
 if lock == "without":
-    serial._try = lambda file: True
+    serial._try = lambda file, filled: True
+filled = (directory / "filled").exists
 beats = []
 (directory / f"ready-{rank}").touch()
 while not (directory / "go").exists():
     time.sleep(0.005)
-with serial.node_turn(directory, rank, lambda: beats.append(time.monotonic())) as waited:
+with serial.node_turn(directory, rank, lambda: beats.append(time.monotonic()), filled=filled) as turn:
     begun = time.monotonic()
     print("holding", flush=True)
     time.sleep(hold)
     ended = time.monotonic()
-print(begun, ended, waited, len(beats), flush=True)
+print(begun, ended, turn.waited_s, len(beats), turn.alone, flush=True)
 """
 
 
@@ -64,7 +65,7 @@ def turns(
     for child in children:
         out, err = child.communicate(timeout=LONG_S)
         assert child.returncode == 0, err
-        begun, ended, waited, beats = out.split()[1:]
+        begun, ended, waited, beats, _ = out.split()[1:]
         found.append((float(begun), float(ended), float(waited), int(beats)))
     return sorted(found)
 
@@ -149,4 +150,58 @@ def test_a_turn_that_fails_is_given_up(tmp_path):
     with pytest.raises(ValueError, match="no"), serial.node_turn(tmp_path, 0, lambda: None):
         raise ValueError("no")
     with contextlib.ExitStack() as stack:
-        assert stack.enter_context(serial.node_turn(tmp_path, 1, lambda: None)) < LONG_S
+        assert stack.enter_context(serial.node_turn(tmp_path, 1, lambda: None)).waited_s < LONG_S
+
+
+def alone(child: subprocess.Popen[str]) -> str:
+    out, err = child.communicate(timeout=LONG_S)
+    assert child.returncode == 0, err
+    return out.split()[-1]
+
+
+def test_who_finds_the_cache_filled_shares_the_turn_and_who_does_not_has_it_alone(tmp_path):
+    (tmp_path / "filled").touch()
+    found = turns(tmp_path, 3, "with", hold=2.0)
+    assert overlaps(found) == 2
+    assert (tmp_path / "turn.lock").read_bytes() == b""
+
+
+def test_who_has_something_to_compile_waits_for_those_who_share(tmp_path):
+    (tmp_path / "go").touch()
+    (tmp_path / "filled").touch()
+    sharing = start(tmp_path, 0, hold=3600)
+    assert sharing.stdout is not None
+    assert sharing.stdout.readline() == "holding\n"
+    (tmp_path / "filled").unlink()
+    waiting = start(tmp_path, 1, hold=0)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(1)
+    sharing.kill()
+    sharing.communicate()
+    assert alone(waiting) == "True"
+
+
+def test_the_first_fills_the_cache_and_those_who_waited_then_share(tmp_path):
+    (tmp_path / "go").touch()
+    first = start(tmp_path, 0, hold=1.0)
+    assert first.stdout is not None
+    assert first.stdout.readline() == "holding\n"
+    others = [start(tmp_path, rank, hold=1.0) for rank in (1, 2)]
+    (tmp_path / "filled").touch()
+    assert alone(first) == "True"
+    assert [alone(each) for each in others] == ["False", "False"]
+
+
+def test_a_cache_that_a_dead_holder_left_is_swept_alone_however_full_it_was(tmp_path):
+    (tmp_path / "turn.lock").write_text("rank 2, pid 7")
+    swept: list[str] = []
+    left = [True]
+
+    def sweep(holder: str) -> None:
+        swept.append(holder)
+        left.clear()
+
+    with serial.node_turn(tmp_path, 0, lambda: None, sweep, lambda: bool(left)) as turn:
+        assert (turn.alone, swept) == (True, ["rank 2, pid 7"])
+    with serial.node_turn(tmp_path, 0, lambda: None, sweep, lambda: True) as turn:
+        assert (turn.alone, len(swept)) == (False, 1)

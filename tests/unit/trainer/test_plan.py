@@ -276,7 +276,7 @@ def test_where_no_single_setting_is_enough_it_says_so():
 
 def test_a_forecast_is_told_item_by_item_with_its_formula():
     lines = forecast(seed(), QWEN3_8B, 3).lines()
-    assert lines[0].startswith("drafter rank, most in its loss: ")
+    assert lines[0].startswith("drafter rank, most in its backward: ")
     assert "      3.750 GiB  gate (each layer): 5 x R*Q*F = 5 x 1 x 32,768 x 12,288, 2 bytes each" in lines
     assert any(line.startswith("target rank") for line in lines)
     assert "disk and traffic" in lines

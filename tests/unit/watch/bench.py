@@ -135,6 +135,7 @@ class Bench:
         runs: tuple[str, ...] = ("dflash",),
         playbook: str = PLAYBOOK,
         acting: bool = True,
+        remark: str = "",
         mirrors: Callable[[Bench], Keeper] | None = None,
     ) -> None:
         self.record = record
@@ -145,7 +146,7 @@ class Bench:
         book = parsed(playbook)
         self.rows = [record.save_run(name, {"ct": 200}, TARGET, SPEC, NOW) for name in runs]
         mirror = mirrors(self) if mirrors is not None else None
-        watched = [Watched(row, self.site, book) for row in self.rows]
+        watched = [Watched(row, self.site, book, remark=remark) for row in self.rows]
         self.watcher = Watcher(watched, record, self.sink, self.clock, acting=acting, mirror=mirror)
         self.run = self.watcher.runs[0]
 

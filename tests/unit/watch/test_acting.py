@@ -491,3 +491,13 @@ def test_a_run_that_finished_when_nobody_was_left_to_write_its_end_is_finished(b
     bench.turn(100)
     assert bench.guest.calls == []
     assert bench.run.ended is Exit.OK
+
+
+def test_a_run_that_is_only_looked_at_is_told_so_and_left_alone_by_a_watch_that_acts(record):
+    bench = Bench(record, remark="only looked at: a.yaml: cannot be read: No such file or directory")
+    assert bench.told("gate") == ["only looked at: a.yaml: cannot be read: No such file or directory"]
+    bench.live()
+    bench.die()
+    bench.turn(20)
+    assert bench.guest.calls == []
+    assert bench.run.ended is Exit.FAILED
