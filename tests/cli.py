@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
+LONG_S = 600.0  # for what has to come about: far beyond what it takes, since a busy machine is no failure
 
 
 class Cli:
@@ -41,7 +42,7 @@ class Cli:
         return [sys.executable, "-m", "orchestrator", *words]
 
     def run(
-        self, *words: str, code: int | None = 0, timeout: float = 120
+        self, *words: str, code: int | None = 0, timeout: float = LONG_S
     ) -> subprocess.CompletedProcess[str]:
         """Run to the end; `code` None takes any exit code."""
         done = subprocess.run(
@@ -60,13 +61,13 @@ class Cli:
         assert "Traceback (most recent call last)" not in done.stderr, done.stderr[-4000:]
         return done
 
-    def json(self, *words: str, code: int | None = 0, timeout: float = 120) -> dict[str, Any]:
+    def json(self, *words: str, code: int | None = 0, timeout: float = LONG_S) -> dict[str, Any]:
         body = json.loads(self.run(*words, "--json", code=code, timeout=timeout).stdout)
         assert isinstance(body, dict)
         return body
 
     def launch(
-        self, *words: str, code: int | None = 0, timeout: float = 120
+        self, *words: str, code: int | None = 0, timeout: float = LONG_S
     ) -> subprocess.CompletedProcess[str]:
         """Launch at the place given; `--` and what follows stay last."""
         flags = words[: words.index("--")] if "--" in words else words
@@ -99,7 +100,7 @@ class Watching:
         lines = self.out.read_bytes().split(b"\n")[:-1]
         return [json.loads(line) for line in lines]
 
-    def wait_for(self, test: Callable[[dict[str, Any]], bool], timeout: float = 60) -> dict[str, Any]:
+    def wait_for(self, test: Callable[[dict[str, Any]], bool], timeout: float = LONG_S) -> dict[str, Any]:
         """Return the first event that passes."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -111,7 +112,7 @@ class Watching:
             time.sleep(0.05)
         raise AssertionError(f"no such event; {self.story()}")
 
-    def end(self, timeout: float = 120) -> int:
+    def end(self, timeout: float = LONG_S) -> int:
         """Wait for the watch's own end and return its exit code."""
         try:
             return self.process.wait(timeout)

@@ -127,24 +127,26 @@ class StandIn:
 
     def train(self) -> int:
         options = self.options
-        while self.step < options.steps:
+        while True:
+            is_cued = options.cue is None or options.cue.exists()
             if self.is_stopping:
                 self.save()
                 self.last_words("Interrupted", "asked to stop", kind="interrupted")
                 return 75
-            if self.has_to(options.hang_at):
+            if is_cued and self.has_to(options.hang_at):
                 print("hanging", flush=True)
                 while True:
                     time.sleep(3600)
-            if self.has_to(options.crash_at):
+            if is_cued and self.has_to(options.crash_at):
                 return self.fail()
+            if is_cued and self.step >= options.steps:
+                return self.finish()
             time.sleep(options.step_s)
             self.step += 1
             if options.checkpoint_every and self.step % options.checkpoint_every == 0:
                 self.save()
             self.log_metrics()
             self.beat("train")
-        return self.finish()
 
     def finish(self) -> int:
         self.beat("export")
@@ -197,6 +199,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     add("--signal", help="die by this signal, for example KILL")
     add("--fx-text", action="store_true", help="die with the FX-trace error's text, code 1")
     add("--hang-at", type=int)
+    add("--cue", type=Path, help="train on, past any --steps, until this file is there; then end as ordered")
     add("--ignore-term", action="store_true")
     add(
         "--escapees",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.serving import Visit
+from tests.browser.serving import WAIT_MS, Visit
 from tests.integration.local import Local, local_runs
 from tests.lab.fixtures import lab_is_required
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser
 
-WAIT_MS = 40_000  # a machine that tests other things as well; what must be quick is measured
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -39,7 +39,7 @@ while True:
 """
 
 SCROLLS = """(wanted) => new Promise((found, failed) => {
-  const view = document.querySelector(".view"), until = performance.now() + 30_000;
+  const view = document.querySelector(".view"), until = performance.now() + 240_000;
   const step = () => {
     const last = [...view.querySelectorAll(".l")].at(-1).textContent;
     if (Number(last.match(/line (\\d+)/)?.[1]) >= wanted) return found();
@@ -69,7 +69,7 @@ def served(local) -> Iterator[Serving]:
 def test_it_follows_scrolls_jumps_and_searches(served, visit):
     page = visit.open(f"{served.url}/runs/1/log")
     view = page.get_by_role("region", name="The log's text")
-    live = view.locator(".l").filter(has_text=re.compile("line 300\\d\\d: live"))
+    live = view.locator(".l").filter(has_text=re.compile("line 3\\d{4}: live"))
     expect(live.first).to_be_visible()
     newest = int(re.findall(r"line (\d+): live", view.text_content() or "")[-1])
     expect(view).to_contain_text(f"line {newest + 5}: live")  # it follows

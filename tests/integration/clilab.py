@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +15,6 @@ from tests.cli import ROOT, Cli
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.lab.lab import Lab
 
@@ -45,6 +46,18 @@ def cli(lab: Lab, tmp_path: Path) -> Iterator[Cli]:
 def away(tmp_path: Path) -> Cli:
     """The program without any lab: its place is a port of this machine that refuses."""
     return Cli(tmp_path, ("--host", "127.0.0.1", "--port", "9", "--ct", "200"))
+
+
+def is_connected(pid: int, port: int) -> bool:
+    """Whether the process has a connection to that port, as the kernel tells."""
+    sockets = set()
+    with suppress(OSError):  # it ended, or is just closing one
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                sockets.add(path.readlink().name)
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    there = {row[9] for row in rows if row[3] == "01" and int(row[2].split(":")[1], 16) == port}
+    return any(f"socket:[{inode}]" in sockets for inode in there)
 
 
 def launch_standin(cli: Cli, run: str, *words: str) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator import wire
 from orchestrator.guest import processes
+from tests.cli import LONG_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +32,7 @@ class Guest:
 
     def __init__(self, base: Path, sockets: Path) -> None:
         self.state = base / "state"
+        self.cue = base / "cue"  # for a stand-in's --cue
         self.env = {**os.environ, "PYTHONPATH": str(ROOT), "TMUX_TMPDIR": str(sockets)}
         self.env.pop("TMUX", None)
         self.command = [sys.executable, "-m", "orchestrator.guest"]
@@ -46,7 +48,7 @@ class Guest:
         """Return all lines of the answer; an unasked-for traceback fails the test."""
         done = subprocess.run(
             [*self.command, verb], input=self.line(verb, **request) + raw, capture_output=True, env=self.env,
-            cwd="/", timeout=120, check=False,
+            cwd="/", timeout=LONG_S, check=False,
         )  # fmt: skip
         assert not done.stderr, done.stderr.decode()
         decoder = wire.Decoder()
@@ -73,13 +75,13 @@ class Guest:
     def file(self, name: str, attempt: int = 1, run: str = "r") -> Message:
         return dict(json.loads((self.dir(run, attempt) / name).read_text()))
 
-    def exit(self, attempt: int = 1, run: str = "r", limit_s: float = 20) -> Message:
+    def exit(self, attempt: int = 1, run: str = "r") -> Message:
         """Wait for exit.json and for the supervisor to end; its content."""
         path = self.dir(run, attempt) / "exit.json"
-        wait_until(path.exists, limit_s)
+        wait_until(path.exists)
         info = self.dir(run, attempt) / "attempt.json"
         if info.exists():
-            wait_until(lambda: processes.attempt_roots(self.dir(run, attempt)).supervisor is None, 5)
+            wait_until(lambda: processes.attempt_roots(self.dir(run, attempt)).supervisor is None)
         return self.file("exit.json", attempt, run)
 
     def tmux(self, *arguments: str) -> str:
@@ -133,7 +135,7 @@ class Watch:
         self.process.stdin.write(self._encoder.encode(kind, fields))
         self.process.stdin.flush()
 
-    def until(self, wanted: Callable[[Message], Any] | str, limit_s: float = 20) -> Message:
+    def until(self, wanted: Callable[[Message], Any] | str, limit_s: float = LONG_S) -> Message:
         """Read on until a line is `wanted` (or of that type); that line."""
         is_wanted = (lambda m: m["type"] == wanted) if isinstance(wanted, str) else wanted
         deadline = time.monotonic() + limit_s
@@ -173,7 +175,7 @@ class Watch:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        code = self.process.wait(5)
+        code = self.process.wait(LONG_S)
         self.process.stdout.close()
         return code
 
@@ -189,7 +191,7 @@ def lend(base: Path) -> Iterator[Guest]:
         shutil.rmtree(sockets, ignore_errors=True)
 
 
-def wait_until(is_true: Callable[[], Any], limit_s: float = 10) -> None:
+def wait_until(is_true: Callable[[], Any], limit_s: float = LONG_S) -> None:
     deadline = time.monotonic() + limit_s
     while not is_true():
         assert time.monotonic() < deadline, "it did not come about in time"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.record import Record
-from tests.cli import ROOT, Cli
+from tests.cli import LONG_S, ROOT, Cli
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +39,7 @@ class Local(Cli):
 
     def __init__(self, home: Path, sockets: Path) -> None:
         self.state = home / "runs-here"
+        self.cue = home / "cue"  # for a stand-in's --cue
         super().__init__(
             home, ("--host", "local", "--state-dir", str(self.state)), env={"TMUX_TMPDIR": str(sockets)}
         )
@@ -135,11 +136,12 @@ class Sampler(threading.Thread):
 
 def peak_mib(watch: Watching) -> float:
     """The most memory that the watch ever had."""
+    assert watch.process.poll() is None, "what has ended has no memory to measure"
     text = Path(f"/proc/{watch.process.pid}/status").read_text()
     return next(int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith("VmHWM"))
 
 
-def wait_until(test, timeout: float = 30.0, what: str = "") -> None:
+def wait_until(test, timeout: float = LONG_S, what: str = "") -> None:
     deadline = time.monotonic() + timeout
     while not test():
         assert time.monotonic() < deadline, f"not within {timeout:g} s: {what}"

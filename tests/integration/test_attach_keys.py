@@ -13,7 +13,7 @@ from orchestrator.connection import attach_argv, checked_config
 from orchestrator.errors import Exit, HostKeyRefused
 from orchestrator.inventory import Host
 from orchestrator.record import Record
-from tests.cli import Cli
+from tests.cli import LONG_S, Cli
 from tests.integration.throwaway import ThrowawaySshd, sshd_path
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def by_hand(target: Target, config: Path | None) -> subprocess.CompletedProcess[
     argv = attach_argv(target, "r", config)
     argv = (*argv[: argv.index("env")], "echo", "in")
     return subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG_S, check=False
     )
 
 

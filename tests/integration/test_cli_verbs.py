@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.errors import Exit
-from tests.cli import is_kind
+from tests.cli import LONG_S, is_kind
 from tests.integration.clilab import RUNS, STANDIN, away, cli, launch_standin, options, told
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def answered(cli: Cli, *words: str, answer: str) -> tuple[int, str]:
         cli.argv(*words), env=cli.env, cwd=cli.home, stdin=far, stdout=far, stderr=far
     ) as run:
         os.close(far)
-        limit = threading.Timer(60, run.kill)
+        limit = threading.Timer(LONG_S, run.kill)
         limit.start()
         shown = b""
         while True:
@@ -41,7 +41,7 @@ def answered(cli: Cli, *words: str, answer: str) -> tuple[int, str]:
             shown += data
             if shown.endswith(b"[y/N] "):
                 os.write(near, f"{answer}\n".encode())
-        code = run.wait(60)
+        code = run.wait(LONG_S)
         limit.cancel()
     os.close(near)
     return code, shown.decode()
@@ -63,7 +63,17 @@ def test_a_dry_run_prints_what_runs_and_reaches_nothing(away):
 
 
 def test_a_dry_run_is_what_then_runs(cli, lab):
-    words = ("--run", "r1", "--", "sh", "-c", 'echo "$0" "it\'s" --flag; sleep 30', "--dry-run", "-v", "a b")
+    words = (
+        "--run",
+        "r1",
+        "--",
+        "sh",
+        "-c",
+        'echo "$0" "it\'s" --flag; sleep 3600',
+        "--dry-run",
+        "-v",
+        "a b",
+    )
     dry = json.loads(cli.launch("--dry-run", "--json", *words).stdout)
     assert not (lab.rootfs / RUNS / "r1").exists()
     cli.launch(*words)
@@ -96,7 +106,8 @@ def test_the_inventorys_config_is_taken_and_told_else_tiny(away):
 
 
 def test_a_launch_says_which_config_it_took_and_doubles_nothing(cli, lab):
-    first = cli.launch("--python", str(lab.torch_python), "--config", "fast", timeout=240)
+    endless = ("--set", "total_steps=100000")  # alive when the last of the three looks
+    first = cli.launch("--python", str(lab.torch_python), "--config", "fast", *endless)
     assert "dflash at " in first.stdout
     assert "attempt 1 started (config fast)" in first.stdout
     again = cli.launch("--python", str(lab.torch_python), "--config", "fast")
@@ -109,7 +120,7 @@ def test_a_launch_says_which_config_it_took_and_doubles_nothing(cli, lab):
 
 def test_launch_and_watch_in_one_and_a_finished_run_is_not_started_again(cli, lab):
     launch_standin(cli, "r1", "--steps", "5")
-    assert cli.watch("r1").end(60) == 0
+    assert cli.watch("r1").end() == 0
     done = cli.launch("--run", "r1", "--watch", "--json", "--", "python3", STANDIN)
     again, *_ = [json.loads(line) for line in done.stdout.splitlines()]
     assert (again["already"], again["attempt"]) == ("finished", 1)
@@ -119,7 +130,7 @@ def test_launch_and_watch_in_one_and_a_finished_run_is_not_started_again(cli, la
 
 
 def test_a_relaunch_shows_the_difference_and_asks(cli, lab):
-    launch_standin(cli, "r1", "--steps", "600")
+    launch_standin(cli, "r1", "--steps", "20000")
     done = cli.run("relaunch", "r1", "--set", "optim.lr=1e-4", "--yes", code=Exit.USAGE)
     told(done, "r1 runs a command of its own", "-- COMMAND")
     words = ("relaunch", "r1", "--python", "/usr/bin/python3")
@@ -137,7 +148,7 @@ def test_a_relaunch_shows_the_difference_and_asks(cli, lab):
 @pytest.mark.slow
 def test_a_slip_in_a_change_does_not_stop_the_living_run(cli, lab):
     words = ("--config", "fast", "--set", "total_steps=100000")  # still running when the last word is said
-    cli.launch("--run", "r1", "--python", str(lab.torch_python), *words, timeout=240)
+    cli.launch("--run", "r1", "--python", str(lab.torch_python), *words)
     for change in (
         ("--set", "optim.nosuch=1"),
         ("--set", "nosuch"),
@@ -153,18 +164,18 @@ def test_a_slip_in_a_change_does_not_stop_the_living_run(cli, lab):
 
 
 def test_stop_tells_what_it_ended_and_twice_is_harmless(cli, lab):
-    launch_standin(cli, "r1", "--steps", "600")
+    launch_standin(cli, "r1", "--steps", "20000")
     shown = cli.run("stop", "r1", "--dry-run").stdout
     assert " pct exec 200 -- " in shown
     assert shown.rstrip().endswith(" stop")
     assert cli.json("status", "r1")["state"] == "healthy"
-    assert "stopped (" in cli.run("stop", "r1", "--grace", "5s").stdout
+    assert "stopped (" in cli.run("stop", "r1", "--grace", "2m").stdout
     assert "was not running" in cli.run("stop", "r1").stdout
     assert cli.json("status", "r1", code=Exit.NOT_RUNNING)["state"] == "stopped"
 
 
 def test_attach_prints_the_command_that_really_enters_the_pane(cli, lab):
-    launch_standin(cli, "r1", "--steps", "600")
+    launch_standin(cli, "r1", "--steps", "20000")
     shown = cli.run("attach", "r1", "--dry-run").stdout.split()
     assert shown[:2] == ["ssh", "-t"]
     assert shown[-6:] == ["tmux", "-L", "dflashctl", "attach", "-t", "=r1"]
@@ -175,7 +186,7 @@ def test_attach_prints_the_command_that_really_enters_the_pane(cli, lab):
 
 def test_logs_by_tail_attempt_and_following(cli, lab):
     launch_standin(cli, "r1", "--steps", "400", "--step-s", "0", "--crash-at", "300", "--crash-attempts", "1")
-    cli.watch("r1").end(60)
+    cli.watch("r1").end()
     whole = cli.run("logs", "r1", "--attempt", "1", "--tail", "0").stdout
     assert whole.splitlines()[0].startswith(("stand-in", "step", "fresh", "start"))
     assert "step 299/400" in whole
@@ -189,8 +200,8 @@ def test_logs_by_tail_attempt_and_following(cli, lab):
 @pytest.mark.parametrize(
     ("words", "code", "state"),
     [
-        pytest.param(("--steps", "600"), Exit.OK, "healthy", marks=pytest.mark.slow),
-        (("--steps", "600", "--crash-at", "3", "--fx-text"), Exit.FAILED, "dead"),
+        pytest.param(("--steps", "20000"), Exit.OK, "healthy", marks=pytest.mark.slow),
+        (("--steps", "20000", "--crash-at", "3", "--fx-text"), Exit.FAILED, "dead"),
         pytest.param(("--steps", "3"), Exit.OK, "finished", marks=pytest.mark.slow),
     ],
 )
@@ -205,7 +216,7 @@ def test_the_exit_code_of_status_is_the_state(cli, lab, words, code, state):
 
 
 def test_a_blind_look_is_told_as_blind_with_what_was_last_known(cli, clean_lab):
-    launch_standin(cli, "r1", "--steps", "600")
+    launch_standin(cli, "r1", "--steps", "20000")
     cli.watch("r1").wait_for(is_healthy)
     cli.end_watches()
     clean_lab.stop_sshd()
@@ -218,7 +229,7 @@ def test_a_blind_look_is_told_as_blind_with_what_was_last_known(cli, clean_lab):
 
 def test_events_of_the_last_while_only(cli, lab):
     launch_standin(cli, "r1", "--steps", "3")
-    assert cli.watch("r1").end(60) == 0
+    assert cli.watch("r1").end() == 0
     kinds = [event["kind"] for event in cli.json("events", "r1", "--since", "10m")["events"]]
     assert "action" in kinds
     assert cli.json("events", "r1", "--since", "0s")["events"] == []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.connection import Connections, open_shell
+from tests.cli import LONG_S
 from tests.integration.test_connection import HOSTILE, SHOW
 from tests.integration.throwaway import ThrowawaySshd, sshd_path
 
@@ -37,25 +38,27 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path):
 
 
 def test_hostile_words_arrive_as_they_are(shell: Shell):
-    result = shell.run([*SHOW, *HOSTILE], timeout_s=20)
+    result = shell.run([*SHOW, *HOSTILE], timeout_s=LONG_S)
     assert result.stdout == b"".join(word.encode("utf-8", "surrogateescape") + b"\0" for word in HOSTILE)
 
 
 def test_plain_words_arrive_as_they_are(shell: Shell):
     words = ["echo", "200", "--", "LC_ALL=C.UTF-8", "/a/b.pyz", "x@y", "50%", "a,b", "a:b", "+1", "-"]
-    assert shell.run(words, timeout_s=20).stdout == b"200 -- LC_ALL=C.UTF-8 /a/b.pyz x@y 50% a,b a:b +1 -\n"
+    assert (
+        shell.run(words, timeout_s=LONG_S).stdout == b"200 -- LC_ALL=C.UTF-8 /a/b.pyz x@y 50% a,b a:b +1 -\n"
+    )
 
 
 def test_input_output_and_exit_code_pass_through(shell: Shell):
     data = os.urandom(300_000)
-    result = shell.run(["sh", "-c", "cat; echo 'e r r' >&2; exit 9"], stdin=data, timeout_s=20)
+    result = shell.run(["sh", "-c", "cat; echo 'e r r' >&2; exit 9"], stdin=data, timeout_s=LONG_S)
     assert (result.exit_code, result.stdout == data, result.stderr) == (9, True, b"e r r\n")
 
 
 def test_a_stream_passes_through(shell: Shell):
     stream = shell.stream(["sh", "-c", 'while read -r line; do printf "%s\\n" "$line"; done'])
     stream.send("$a 'b' \\n \u00e9\n".encode())
-    assert stream.read_line(10) == "$a 'b' \\n \u00e9\n".encode()
+    assert stream.read_line(LONG_S) == "$a 'b' \\n \u00e9\n".encode()
     stream.close_stdin()
-    assert (stream.read_line(10), stream.exit_code) == (b"", 0)
+    assert (stream.read_line(LONG_S), stream.exit_code) == (b"", 0)
     stream.close()

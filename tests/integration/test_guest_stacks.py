@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.guest import processes
 from tests.integration import guest_driver as driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not driver.HAS_TMUX, reason="no tmux")]
@@ -134,9 +133,9 @@ def test_an_older_attempt_is_not_asked(guest):
 @pytest.mark.skipif(SPY is None, reason="no py-spy here")
 def test_py_spy_is_asked_first_and_sees_what_registered_nothing(guest):
     guest.env["PATH"] = f"{Path(SPY or '').parent}{os.pathsep}{guest.env['PATH']}"
-    code = "import time\ndef naps(): time.sleep(600)\nnaps()"
-    started = guest.start(argv=[sys.executable, "-c", code, "--token", "hidden"])
-    driver.wait_until(lambda: processes.read_stat(started["trainer_pid"]) is not None)
+    code = "import time\ndef naps():\n print('it naps', flush=True)\n time.sleep(600)\nnaps()"
+    guest.start(argv=[sys.executable, "-c", code, "--token", "hidden"])
+    driver.wait_until(lambda: b"it naps" in (guest.dir("r", 1) / "log").read_bytes())
     (stack, end) = guest.ask("stacks", run="r")
     assert (stack["how"], stack["rank"], "naps" in stack["text"]) == ("py-spy", None, True), (stack, end)
     assert "hidden" not in stack["text"], "an argument may be a secret"

@@ -2,11 +2,13 @@ import json
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from tests.cli import LONG_S
 from tests.integration import guest_driver as driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not driver.HAS_TMUX, reason="no tmux")]
@@ -18,22 +20,24 @@ def guest(tmp_path):
 
 
 def test_a_run_is_started_lives_and_its_end_is_recorded(guest):
-    started = guest.start("--steps", 30)
+    begun = time.monotonic()
+    started = guest.start("--steps", 30, "--cue", guest.cue)
     assert (started["type"], started["attempt"], started["session"]) == ("started", 1, "r")
     alive = guest.alive()
     assert alive.pop("pids") == [started["trainer_pid"]]
     assert alive == {"lock_held": True, "supervisor": True, "session": True}
 
+    guest.cue.touch()
     ended = guest.exit()
     assert (ended["code"], ended["signal"], ended["leftover"], ended["error"]) == (0, None, [], None)
-    assert 1 < ended["duration_s"] < 10
+    assert 1 < ended["duration_s"] < time.monotonic() - begun
     assert guest.alive() == {"lock_held": False, "pids": [], "supervisor": False, "session": True}
     info = guest.file("attempt.json")
     assert (info["supervisor_pid"], info["trainer_pid"]) == (
         started["supervisor_pid"],
         started["trainer_pid"],
     )
-    assert guest.file("result.json")["step"] == 30
+    assert guest.file("result.json")["step"] >= 30
 
 
 def test_hostile_values_reach_the_trainer_and_stay_out_of_argv_and_the_wire(guest):
@@ -139,7 +143,7 @@ def test_a_supervisor_that_comes_too_late_starts_nothing(guest):
     assert guest.file("exit.json")["error"] == "the start was cut before the trainer was started"
     guest.stop()
     late = ["supervise", str(guest.dir()), "1"]
-    subprocess.run([*guest.command, *late], env=guest.env, check=False, timeout=20)
+    subprocess.run([*guest.command, *late], env=guest.env, check=False, timeout=LONG_S)
     assert not (guest.dir("r", 1) / "attempt.json").exists()
 
 

@@ -4,16 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator.guest import processes
+from tests.cli import LONG_S
 from tests.integration import guest_driver as driver
 
 pytestmark = [pytest.mark.integration, pytest.mark.skipif(not driver.HAS_TMUX, reason="no tmux")]
 
+# A program that goes on once the file is there whose name it was given.
+ON_CUE = "import os,sys,time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
 ESCAPEE = "[innocent]\0003601\0"  # the stand-in's grandchild: own session, own title, empty environment
 
 
@@ -44,7 +46,7 @@ def with_escapees(guest: driver.Guest, *options: object, count: int = 2) -> driv
 def test_a_polite_trainer_is_stopped_with_its_checkpoint_and_no_kill(guest):
     started = guest.start("--steps", 2000)
     driver.wait_until((guest.dir("r", 1) / "heartbeat.json").exists)
-    lines = guest.ask("stop", run="r", by="user", reason="enough", grace_s=10)
+    lines = guest.ask("stop", run="r", by="user", reason="enough", grace_s=LONG_S)
     assert [line["type"] for line in lines] == ["stopping", "stopped"]
     assert lines[1]["terminated"] == [started["trainer_pid"]]
     assert (lines[1]["killed"], lines[1]["already"]) == ([], False)
@@ -66,7 +68,7 @@ def test_a_stopped_process_hears_it_too(guest):
     started = guest.start("--steps", 2000)
     driver.wait_until((guest.dir("r", 1) / "heartbeat.json").exists)
     os.kill(started["trainer_pid"], signal.SIGSTOP)
-    assert guest.stop(grace_s=10)["killed"] == []
+    assert guest.stop(grace_s=LONG_S)["killed"] == []
     assert guest.file("exit.json")["code"] == 75
 
 
@@ -79,7 +81,7 @@ def test_a_process_that_forks_all_the_time_does_not_outrun_the_stop(guest):
         "    time.sleep(0.02)\n"
     )
     guest.start(argv=[sys.executable, "-c", code])
-    time.sleep(0.5)
+    driver.wait_until(lambda: len(guest.alive()["pids"]) > 12)
     stopped = guest.stop(grace_s=0.5)
     assert stopped["type"] == "stopped"
     assert len(stopped["terminated"]) > 10
@@ -118,7 +120,8 @@ def test_a_persons_shell_that_runs_the_trainer_by_hand_is_not_killed(guest):
 
 
 def test_what_a_dead_trainer_left_is_killed_and_listed(guest):
-    with_escapees(guest, "--crash-at", 20, "--exit-code", 7)
+    with_escapees(guest, "--crash-at", 20, "--exit-code", 7, "--cue", guest.cue)
+    guest.cue.touch()
     ended = guest.exit()
     assert ended["code"] == 7
     assert len(ended["leftover"]) == 2
@@ -163,19 +166,21 @@ def test_without_supervisor_and_environment_the_session_still_tells_the_run(gues
 
 
 def test_a_closed_pane_and_a_dead_tmux_do_not_disturb_the_run(guest):
-    started = guest.start("--steps", 60)
+    started = guest.start("--steps", 60, "--cue", guest.cue)
     guest.tmux("kill-server")
     driver.wait_until(lambda: guest.alive()["session"] is False)
     assert driver.is_running(started["supervisor_pid"])
+    guest.cue.touch()
     ended = guest.exit()
     assert (ended["code"], ended["leftover"]) == (0, [])
 
 
 def test_a_stuck_pane_does_not_hold_the_trainer_up(guest):
-    code = "import sys,time\ntime.sleep(1)\nfor i in range(40000): print('x' * 100, i)\n"
-    guest.start(argv=[sys.executable, "-c", code])
+    code = f"{ON_CUE}for i in range(40000): print('x' * 100, i)\n"
+    guest.start(argv=[sys.executable, "-c", code, str(guest.cue)])
     server = int(guest.tmux("display-message", "-p", "#{pid}"))
     os.kill(server, signal.SIGSTOP)
+    guest.cue.touch()
     try:
         assert guest.exit()["code"] == 0
         assert (guest.dir("r", 1) / "log").stat().st_size > 4_000_000
@@ -192,9 +197,10 @@ def test_ctrl_c_in_the_pane_is_the_persons_stop(guest):
 
 
 def test_the_supervisor_outlives_hangup_and_termination(guest):
-    started = guest.start("--steps", 40)
+    started = guest.start("--steps", 40, "--cue", guest.cue)
     for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
         os.kill(started["supervisor_pid"], number)
+    guest.cue.touch()
     assert guest.exit()["code"] == 0
 
 
@@ -223,8 +229,9 @@ def test_a_full_disk_does_not_keep_the_end_from_being_recorded(guest, tmp_path):
         pytest.skip("no tmpfs may be mounted here")
     small = driver.Guest(mount, Path(guest.env["TMUX_TMPDIR"]))
     try:
-        code = "import sys,time\ntime.sleep(0.5)\nwhile True: print('x' * 4096, flush=True)"
-        small.start(argv=[sys.executable, "-c", code], min_free_bytes=1)
+        code = f"{ON_CUE}while True: print('x' * 4096, flush=True)"
+        small.start(argv=[sys.executable, "-c", code, str(guest.cue)], min_free_bytes=1)
+        guest.cue.touch()
         ended = small.exit()
         assert ended["code"] == 1
         refused = small.start(attempt=2, min_free_bytes=1)

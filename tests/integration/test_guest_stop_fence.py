@@ -36,6 +36,7 @@ def test_a_watchs_stop_that_comes_late_leaves_the_next_attempt_alone(guest):
 
 def test_a_watchs_stop_ends_the_attempt_that_it_means(guest):
     started = guest.start("--steps", 2000, "--ignore-term")
+    driver.wait_until((guest.dir("r", 1) / "heartbeat.json").exists)  # it is deaf from then on
     assert watch_stops(guest, 1)["killed"] == [started["trainer_pid"]]
     assert guest.look()["run"]["stop"]["by"] == "watch"
     assert not guest.alive()["pids"]
@@ -58,8 +59,8 @@ def test_a_watchs_stop_does_not_talk_over_its_users(guest):
 def hangs(guest: driver.Guest) -> dict[str, Any]:
     """Start one that hangs, and wait for that; what a watch saw of it."""
     guest.start("--steps", 2000, "--hang-at", 3)
-    driver.wait_until(lambda: (guest.dir("r", 1) / "heartbeat.json").exists())
-    driver.wait_until(lambda: guest.file("heartbeat.json")["step"] == 3)
+    log = guest.dir("r", 1) / "log"
+    driver.wait_until(lambda: log.exists() and log.read_bytes().endswith(b"hanging\n"))
     return {"phase": guest.file("heartbeat.json")["phase"], "step": 3, "metrics_offset": 1 << 20}
 
 

@@ -13,7 +13,7 @@ from tests.integration.clilab import cli
 __all__ = ["cli"]
 pytestmark = pytest.mark.integration
 
-PLAYBOOK = "extends: default\nbackoff: [0s]\njitter: 0\ngrace: 2s\nlimits: {train: 8s, init: 2m, load: 2m}\n"
+PLAYBOOK = "extends: default\nbackoff: [0s]\njitter: 0\ngrace: 2s\nlimits: {train: 12s, init: 5m, load: 5m}\n"
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def way(lab):
 def test_a_trainer_that_hangs_says_where_before_it_is_stopped_and_relaunched(cli, lab, run):
     launch(cli, lab, run)
     watch = cli.watch(run)
-    assert watch.end(300) == 0, watch.story()
+    assert watch.end() == 0, watch.story()
     hung = watch.wait_for(is_kind("diagnosis", state="hung"))
     assert (hung["attempt"], hung["detail"]["failure"]) == (1, "hang")
     assert any(each["source"] == "log" for each in hung["detail"]["evidence"]), "each reading is told"
@@ -62,11 +62,11 @@ def test_a_person_asks_a_living_trainer_of_two_ranks_and_it_trains_on(cli, lab, 
     cli.launch("--run", run, "--python", str(lab.torch_python), "--config", "fast", "--inject", "slow@3!",
                "--set", "parallel.processes=2", "--set", "total_steps=400", timeout=300)  # fmt: skip
     watch = cli.watch(run)
-    watch.wait_for(lambda e: e["kind"] == "metrics" or e["text"].startswith("step 3"), 120)
+    watch.wait_for(lambda e: e["kind"] == "metrics" or e["text"].startswith("step 3"))
     asked = cli.json("stacks", run)
     assert [(one["rank"], one["how"]) for one in asked["ranks"]] == [(0, way(lab)), (1, way(lab))]
     assert all("trainer/" in one["text"] for one in asked["ranks"])
     assert asked["problems"] == []
     before = cli.json("status", run)
-    watch.wait_for(lambda e: e["kind"] == "metrics" and e["detail"]["step"] > before["step"] + 1, 60)
+    watch.wait_for(lambda e: e["kind"] == "metrics" and e["detail"]["step"] > before["step"] + 1)
     assert cli.json("status", run)["attempt"] == 1, "it trains on"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli import LONG_S
 from tests.integration.clilab import RUNS, cli
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def assert_harmless(data: bytes, *, colours: bool = False) -> None:
 def output(cli: Cli, *words: str) -> bytes:
     done = subprocess.run(
         cli.argv(*words), env=cli.env, cwd=cli.home, capture_output=True, stdin=subprocess.DEVNULL,
-        timeout=60, check=False,
+        timeout=LONG_S, check=False,
     )  # fmt: skip
     assert b"Traceback (most recent call last)" not in done.stderr, done.stderr[-2000:]
     return done.stdout + done.stderr
@@ -164,7 +165,7 @@ def test_a_foreign_pane_is_harmless(cli, lab):
 
 def test_raw_is_the_bytes_as_they_are(cli, lab):
     launch_hostile(cli, "r1")
-    assert cli.watch("r1", "--observe-only").end(60) != 0
+    assert cli.watch("r1", "--observe-only").end() != 0
     log = (lab.rootfs / RUNS / "r1/attempts/1/log").read_bytes()
     assert output(cli, "logs", "r1", "--raw", "--tail", "0") == log
     assert b"\x1b]52" in log

@@ -50,7 +50,7 @@ def local(tmp_path, kernel) -> Iterator[Local]:
 
 
 def begin(local: Local, run: str) -> Watching:
-    local.begin_standin(run, "--steps", "400", "--step-s", "0.1")
+    local.begin_standin(run, "--steps", "20000", "--step-s", "0.1")
     watch = local.watch(run)
     watch.wait_for(lambda e: e["kind"] == "log" and e["text"].startswith("step 5/"))
     return watch
@@ -98,14 +98,14 @@ def test_a_kill_that_the_kernel_tells_only_of_a_container_is_not_ours(local, ker
 
 def test_a_watch_that_ends_leaves_no_follower_of_the_log(local, kernel):
     watch = begin(local, "gone")
-    wait_until(lambda: len(followers(local.home)) == 1, 30)
+    wait_until(lambda: len(followers(local.home)) == 1)
     watch.process.send_signal(signal.SIGINT)
-    watch.process.wait(10)
-    wait_until(lambda: followers(local.home) == [], 10)
+    watch.end()
+    wait_until(lambda: followers(local.home) == [])
 
 
 def test_status_asks_the_kernel_once_where_no_watch_was(local, kernel):
-    local.begin_standin("alone", "--steps", "400", "--step-s", "0.1")
+    local.begin_standin("alone", "--steps", "20000", "--step-s", "0.1")
     wait_until(lambda: local.trainers("alone"))
     (pid,) = local.trainers("alone")
     kernel.kernel_says(OOM.format(pid=pid))

@@ -37,7 +37,7 @@ def test_a_ladder_scales_what_the_trainer_really_used_within_what_is_allowed(tmp
         local.launch("--run", "less", "--python", sys.executable, "--config", "fast", "--inject", "python@6",
                      "--playbook", str(local.playbook), timeout=300)  # fmt: skip
         watch = local.watch("less")
-        assert watch.end(300) == 0, watch.story()
+        assert watch.end() == 0, watch.story()
         decision = watch.wait_for(is_kind("decision"))
         assert decision["detail"]["changes"] == {"loss.chunk_tokens": "2048"}, decision
         assert decision["detail"]["env_changes"] == {"SOME_VALUE": "1"}

@@ -44,7 +44,7 @@ def on_terminal(local: Local, *words: str) -> bytes:
                 shown += piece
         except OSError:  # the other end is closed
             pass
-        process.wait(60)
+        process.wait()
     os.close(ours)
     return shown
 

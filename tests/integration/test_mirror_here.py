@@ -40,7 +40,7 @@ def test_a_watch_keeps_the_log_and_logs_reads_it_without_the_run(local):
     first.kill()
     goes_on.touch()
     second = local.watch("r")
-    assert second.end(60) == 0, second.story()
+    assert second.end() == 0, second.story()
     assert "mirror" not in {event["kind"] for event in second.events()}, "nothing went wrong"
     log = (local.state / "runs" / "r" / "attempts" / "1" / "log").read_text()
     never = local.run("logs", "r", "--attempt", "9", code=Exit.NOT_FOUND).stderr

@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator.errors import Exit
 from tests import wheels
+from tests.cli import LONG_S
 from tests.integration.clilab import cli, options
 from tests.lab import bare
 
@@ -130,13 +131,13 @@ def _cut_while_wheels_are_sent(cli: Cli, lab: Lab, files: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    stop_at = time.monotonic() + 90
+    stop_at = time.monotonic() + LONG_S
     while not list((lab.rootfs / STATE).glob("wheelhouse/*/*alpha*")):
         assert cut.poll() is None
         assert time.monotonic() < stop_at
         time.sleep(0.01)
     cut.send_signal(signal.SIGINT)
-    out, err = cut.communicate(timeout=30)
+    out, err = cut.communicate(timeout=LONG_S)
     assert cut.returncode == Exit.INTERRUPTED, (out, err)
     assert "Traceback" not in err
     assert "the same command goes on from here" in err

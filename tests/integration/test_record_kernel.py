@@ -22,7 +22,7 @@ __all__ = ["cli", "host"]
 def test_an_oom_kill_is_recorded_with_the_kernels_lines_and_another_containers_is_not(cli: Cli, host: Lab):
     watch = begin(cli, "oom")
     host.kernel_says(oom(host, 4711, ct=201))
-    kill(host, "oom", oom(host, trainer(host, "oom")), KILLED)
+    kill(host, "oom", oom(host, trainer(host, "oom")), KILLED, watch=watch)
     assert death(watch)["detail"]["failure"] == "oom_host"
     watch.kill()
     body = cli.json("record", "oom", "-o", "rec")

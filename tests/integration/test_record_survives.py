@@ -15,6 +15,7 @@ import pytest
 
 from orchestrator.errors import RecordError
 from orchestrator.record import Record
+from tests.cli import LONG_S
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,7 @@ WRITER = """
 import sys, pathlib
 from datetime import datetime, timezone
 from orchestrator.record import Record
+from tests.cli import LONG_S
 record = Record.open(pathlib.Path(sys.argv[1]))
 now = datetime.now(timezone.utc)
 run = record.save_run("a", {}, "local", {}, now)
@@ -70,7 +72,7 @@ def test_several_processes_open_a_new_record_and_write_at_once(tmp_path: Path) -
     path = tmp_path / "record.sqlite3"
     children = [writer(path, name, 25) for name in "abcd"]
     for child in children:
-        out, _ = child.communicate(timeout=60)
+        out, _ = child.communicate(timeout=LONG_S)
         assert child.returncode == 0
         assert len(out.split()) == 25
     assert reasons(path) == {f"{name}.{i}" for name in "abcd" for i in range(25)}

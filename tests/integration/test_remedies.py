@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli import Cli, is_kind
 from tests.integration.clilab import RUNS, cli, launch_standin
+from tests.integration.local import wait_until
 from tests.integration.test_take import give_artifact
 from tests.lab.gpus import Gpu, GpuState
 
@@ -57,7 +58,7 @@ def test_a_damaged_or_lost_compile_cache_is_restored_before_a_trace_race_is_trie
         binary.unlink()
         binary.with_suffix(".json").unlink()
     watch = cli.watch("r1")
-    assert watch.end(90) == 0, watch.story()
+    assert watch.end() == 0, watch.story()
     assert (
         "compile artifacts that are lost or damaged are put back"
         in watch.wait_for(is_kind("decision"))["text"]
@@ -75,7 +76,7 @@ def test_a_compile_cache_that_is_whole_is_left_alone(cli):
     binary = folder / "compile-cache" / "artifacts" / f"{name}.bin"
     before = binary.stat()
     watch = cli.watch("r1")
-    assert watch.end(90) == 0, watch.story()
+    assert watch.end() == 0, watch.story()
     assert watch.wait_for(is_kind("outcome"))["text"].endswith("compile cache: 1 whole")
     after = binary.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
@@ -87,7 +88,7 @@ def test_a_poisoned_step_is_gone_back_from_and_then_left_out(cli, lab):
     cli.launch("--run", "poison", "--python", str(lab.torch_python), "--config", "fast",
                "--inject", "python@13!", "--playbook", playbook(cli, BACK), timeout=300)  # fmt: skip
     watch = cli.watch("poison")
-    assert watch.end(400) == 0, watch.story()
+    assert watch.end() == 0, watch.story()
     told = [e["text"] for e in watch.events() if e["kind"] == "log"]
     began = [text for text in told if "resumed from step" in text]
     assert ["resumed from step 5" in began[0], "resumed from step 10" in began[1]] == [True, True], began
@@ -106,8 +107,10 @@ def test_whoever_holds_a_gpu_is_named_by_container_pid_command_and_owner_and_lef
     lab = clean_lab
     crashing(cli, "r1")
     script = "touch /dev/nvidia0; exec 9</dev/nvidia0; exec sleep 3607"
-    lab.exec(["sh", "-c", f"setsid sh -c '{script}' >/dev/null 2>&1 </dev/null & sleep 0.5"])
-    inner = int(lab.exec(["sh", "-c", 'pgrep -f "sleep 3607$" | tail -n 1']).stdout.split()[0])
+    lab.exec(["sh", "-c", f"setsid sh -c '{script}' >/dev/null 2>&1 </dev/null &"])
+    holder = ["sh", "-c", 'pgrep -x -f "sleep 3607" | tail -n 1']
+    wait_until(lambda: lab.exec(holder).stdout.strip(), what="the program that holds the GPU")
+    inner = int(lab.exec(holder).stdout.split()[0])
     outer = host_pid(inner)
     lab.set_gpus(GpuState().with_gpu(Gpu(0, used_mib=90_000, processes={outer: 90_000})))
     watch = cli.watch("r1")
@@ -122,7 +125,7 @@ def test_whoever_holds_a_gpu_is_named_by_container_pid_command_and_owner_and_lef
     assert lab.exec(["kill", "-0", str(inner)]).returncode == 0, "nobody else's process is ended"
     lab.exec(["kill", str(inner)])
     lab.set_gpus(GpuState())
-    assert watch.end(60) == 0, watch.story()
+    assert watch.end() == 0, watch.story()
 
 
 def host_pid(inner: int) -> int:

@@ -35,7 +35,7 @@ def test_a_secret_that_a_trainer_prints_is_on_no_screen_and_not_on_record(local)
     script.write_text(TELLS)
     local.launch("--run", "r", "--env", "MY_TOKEN", "--", "sh", str(script))
     watch = local.watch("r", "--observe-only")
-    assert watch.end(60) == 10, watch.story()
+    assert watch.end() == 10, watch.story()
     said = {
         "watch": watch.out.read_text(),
         "logs": local.run("logs", "r").stdout,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from orchestrator.errors import Exit
+from tests.cli import LONG_S
 from tests.integration.clilab import RUNS, away, cli, launch_standin, options, told
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ print(json.dumps({"schema": 1, "acceptance_length": 1.25, "per_position": [0.75,
 def ended(cli: Cli, run: str = "r1") -> Path:
     """A run that has ended; its folder."""
     launch_standin(cli, run, "--steps", "3", "--step-s", "0")
-    assert cli.watch(run).end(60) == 0
+    assert cli.watch(run).end() == 0
     return cli.root / RUNS / run
 
 
@@ -72,7 +73,7 @@ def give_artifact(folder: Path, data: bytes, device: str = "NVIDIA H200") -> str
 
 def wait_for_state(cli: Cli, run: str, state: str) -> None:
     """Look until the run is in that state; no watch, so that the record learns nothing."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG_S
     while cli.json("status", run, code=None)["state"] != state:
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -106,13 +107,13 @@ def test_an_interrupted_export_leaves_no_folder_and_goes_on_where_it_was_cut(cli
     with subprocess.Popen(
         cli.argv("export", "r1"), env=cli.env, cwd=cli.home, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     ) as run:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LONG_S
         while not (part.exists() and part.stat().st_size > 1 << 20):
             assert time.monotonic() < deadline
             assert run.poll() is None
             time.sleep(0.01)
         run.send_signal(signal.SIGINT)
-        _, error = run.communicate(timeout=30)
+        _, error = run.communicate(timeout=LONG_S)
     assert run.returncode == Exit.INTERRUPTED
     assert error.decode().startswith("dflashctl: interrupted")
     assert not (cli.home / "r1-drafter").exists()
@@ -170,7 +171,7 @@ def test_a_cache_is_listed_saved_verified_and_restored_into_a_run_to_come(cli, l
     assert (place / f"{name}.bin").read_bytes() == data
     assert "was there already" in cli.run(*words).stdout
     launch_standin(cli, "new", "--steps", "3")
-    assert cli.watch("new").end(60) == 0
+    assert cli.watch("new").end() == 0
     told(cli.run("cache", "save", "new", "ffff", code=Exit.NOT_FOUND), "no artifact 'ffff'", name[:12])
 
 
@@ -224,7 +225,7 @@ def test_an_evaluation_asks_the_runs_own_trainer_and_shows_its_figures(cli, lab)
 
 
 def test_a_run_that_trains_is_not_evaluated_beside_it_unasked(cli, lab):
-    launch_standin(cli, "r1", "--steps", "600")
+    launch_standin(cli, "r1", "--steps", "20000")
     told(cli.run("eval", "r1", code=Exit.ALIVE), "is training", "--beside")
 
 
@@ -265,7 +266,7 @@ def test_diff_tells_what_changed_since_the_attempt_that_worked(cli, lab):
 @pytest.mark.slow
 def test_diff_answers_from_the_record_when_the_container_cannot_be_reached(cli, clean_lab):
     launch_standin(cli, "r1", "--steps", "20", "--step-s", "0", "--crash-at", "7", "--crash-attempts", "1")
-    assert cli.watch("r1").end(60) == 0
+    assert cli.watch("r1").end() == 0
     clean_lab.stop_sshd()
     done = cli.run("diff", "r1")
     assert "r1/1 and r1/2: no difference" in done.stdout

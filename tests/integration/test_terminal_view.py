@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import Exit
+from tests.cli import LONG_S
 from tests.integration.local import Local, local_runs, wait_until
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ class Terminal:
              self.command(*words))  # fmt: skip
 
     def command(self, *words: str) -> str:
-        return f"TERM={self.term} {' '.join(self.local.argv(*words))}; echo $? > {self.code}; sleep 60"
+        return f"TERM={self.term} {' '.join(self.local.argv(*words))}; echo $? > {self.code}; sleep 3600"
 
     def __call__(self, *words: str) -> str:
         argv = ["tmux", "-L", "outer", "-f", "/dev/null", *words]
         return subprocess.run(
-            argv, env=self.env, check=True, capture_output=True, text=True, timeout=20
+            argv, env=self.env, check=True, capture_output=True, text=True, timeout=LONG_S
         ).stdout
 
     def screen(self) -> str:
@@ -53,7 +54,7 @@ class Terminal:
     def press(self, *keys: str) -> None:
         self("send-keys", "-t", "t", *keys)
 
-    def wait_for(self, *words: str, timeout: float = 60.0) -> str:
+    def wait_for(self, *words: str, timeout: float = LONG_S) -> str:
         """Return the screen that has all of the words."""
         deadline = time.monotonic() + timeout
         while not all(word in (seen := self.screen()) for word in words):
@@ -63,7 +64,7 @@ class Terminal:
 
     def exit_code(self) -> int:
         wait_until(
-            lambda: self.code.exists() and self.code.read_text().strip() != "", 60, "the program's end"
+            lambda: self.code.exists() and self.code.read_text().strip() != "", what="the program's end"
         )
         return int(self.code.read_text())
 
@@ -73,7 +74,7 @@ class Terminal:
 
 def test_a_run_dies_and_comes_back_in_sight_and_keys_read_and_stop_it(local):
     local.begin_standin(
-        "r1", "--steps", "9000", "--step-s", "0.05", "--checkpoint-every", "5", "--crash-at", "60",
+        "r1", "--steps", "90000", "--step-s", "0.05", "--checkpoint-every", "5", "--crash-at", "60",
         "--crash-attempts", "1", "--fx-text",
     )  # fmt: skip
     terminal = Terminal(local, "watch")
@@ -118,7 +119,7 @@ def test_a_run_dies_and_comes_back_in_sight_and_keys_read_and_stop_it(local):
 
 
 def test_top_only_looks_and_a_signal_leaves_the_terminal_as_it_was(local):
-    local.begin_standin("r1", "--steps", "9000", "--step-s", "0.05", "--crash-at", "40", "--fx-text")
+    local.begin_standin("r1", "--steps", "90000", "--step-s", "0.05", "--crash-at", "40", "--fx-text")
     terminal = Terminal(local, "top", term="vt100")
     try:
         terminal.wait_for("r1", "dead", "only looks", "an acting watch would")

@@ -90,7 +90,7 @@ class ThrowawaySshd:
         Path("/run/sshd").mkdir(exist_ok=True, mode=0o755)
         argv = [str(sshd_path()), "-D", "-f", str(self.home / "sshd_config"), "-E", str(self.home / "log")]
         process = subprocess.Popen(argv)
-        for _ in range(200):
+        for _ in range(5000):
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
                     probe.recv(8)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 PHASES = tuple(phase.value for phase in Phase)
-GONE_S = 10.0
+GONE_S = 120.0  # a silent peer is given up after half an hour
 TRIES = 4
 
 

@@ -9,6 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from tests.cli import LONG_S
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -37,7 +39,7 @@ def run_trainer(run_dir: Path, *more: str, **variables: str) -> subprocess.Compl
         env=environment(**variables),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=LONG_S,
         check=False,
     )
 
@@ -59,7 +61,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def wait_for(path: Path, wanted: str, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG_S
     while not (path.exists() and wanted in path.read_text()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline

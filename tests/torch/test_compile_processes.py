@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cli import LONG_S
 from tests.torch.test_compile_warmup import needs_cpp
 from trainer.compiling.caches import point_caches
 
@@ -75,7 +76,7 @@ def wrapped(directory: Path, kind: str, twin: str, world: int) -> list[tuple[int
         )
         for rank in range(world)
     ]
-    errors = [rank.communicate(timeout=180)[1] for rank in ranks]
+    errors = [rank.communicate(timeout=LONG_S)[1] for rank in ranks]
     return [(rank.returncode, error) for rank, error in zip(ranks, errors, strict=True)]
 
 
@@ -120,7 +121,7 @@ def cached(run_dir: Path, host: str) -> tuple[list[float], list[str]]:
     environ |= {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     point_caches(run_dir, environ, host=host)
     command = [sys.executable, "-c", CACHED, str(run_dir), host]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LONG_S, check=False)
     assert done.returncode == 0, done.stderr
     *lines, last = done.stdout.splitlines()
     return json.loads(last), lines

@@ -111,7 +111,7 @@ def test_a_stop_of_several_ranks_saves_the_last_step_and_resumes_exactly(tmp_pat
         attempt.processes[0].send_signal(signal.SIGTERM)
         began = time.monotonic()
         assert attempt.await_end() == 75, log(run)
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < 120
     finally:
         attempt.end()
     error = read(attempt.folder / "error.json")

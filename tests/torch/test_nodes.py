@@ -44,7 +44,7 @@ def test_a_death_on_one_node_ends_both_and_by_hand_the_next_launch_resumes(tmp_p
         os.kill(attempt.pids[1], signal.SIGKILL)
         began = time.monotonic()
         assert attempt.await_end() != 0
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 120
     finally:
         attempt.end()
     assert read(attempt.folder / "error.json")["rank"] == 1

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tests.integration.chaos.nursery import Child, Nursery
     from tests.integration.chaos.schedule import Fault, Schedule
 
-CALM_LIMIT_S = 240.0
-LAUNCH_LIMIT_S = 90.0
+CALM_LIMIT_S = 480.0
+LAUNCH_LIMIT_S = 240.0
 
 
 class Play:

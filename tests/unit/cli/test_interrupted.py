@@ -32,5 +32,5 @@ def test_ctrl_c_is_told_in_the_verbs_own_words(tmp_path: Path, words: tuple[str,
             near, _ = silent.accept()
             with near:
                 run.send_signal(signal.SIGINT)
-                _, err = run.communicate(timeout=30)
+                _, err = run.communicate(timeout=120)
     assert (run.returncode, err.splitlines()[-1:]) == (Exit.INTERRUPTED, [f"dflashctl: interrupted; {said}"])

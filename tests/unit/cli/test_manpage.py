@@ -86,7 +86,7 @@ def test_a_formatter_takes_every_page_without_a_word(formatter, tmp_path: Path):
     assert app.run(["man", "--out", str(tmp_path / "man1")]) == Exit.OK
     files = sorted((tmp_path / "man1").iterdir())
     assert len(files) == len(PAGES)
-    done = subprocess.run([*formatter, *files], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*formatter, *files], capture_output=True, text=True, timeout=240, check=False)
     said = [line for line in (done.stdout + done.stderr).splitlines() if "missing date" not in line]
     assert said == []  # the same source gives the same page, so that it has no date
 

@@ -93,7 +93,7 @@ def test_very_verbose_shows_no_address_either(home, port):
     done = subprocess.run(
         [sys.executable, "-m", "orchestrator", "-vv", "notify", "test"],
         env={**os.environ, "XDG_CONFIG_HOME": str(home)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == Exit.ERROR, done.stderr
     assert SECRET not in done.stdout + done.stderr

@@ -24,7 +24,7 @@ def test_who_ends_waits_for_what_was_asked_but_not_for_ever(record):
     gate = threading.Event()
 
     def open_site(_row):
-        gate.wait(10)
+        gate.wait(60)
         raise OrchestratorError("the far side is gone")
 
     asking, board = Asking(record, SystemClock(), open_site), Board(SystemClock())
@@ -35,7 +35,7 @@ def test_who_ends_waits_for_what_was_asked_but_not_for_ever(record):
     with pytest.raises(ConfigError, match="still under way"):
         asking.stop(row, asked_by="a test")
     gate.set()
-    assert asking.join(10) == []
+    assert asking.join(60) == []
     asking.tell(board)
     texts = [each.event.text for each in board.told()]
     assert texts == ["relaunching, as asked", "not done: the far side is gone"]

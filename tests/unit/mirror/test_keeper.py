@@ -290,7 +290,7 @@ def test_a_disk_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
     assert here.keeper._num_waiting <= MAX_WAITING
     assert ["their disk took nothing for 0.2 s" in news.text for news in here.keeper.news()] == [True]
     goes_on.set()
-    here.keeper._thread.join(10)
+    here.keeper._thread.join(60)
 
 
 def test_the_thread_writes_by_itself_and_all_that_waits_at_the_end(tmp_path):

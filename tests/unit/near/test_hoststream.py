@@ -77,12 +77,12 @@ def collect(
     try:
         found: list[Observation] = []
         while len(found) < count:
-            each = out.get(timeout=5)
+            each = out.get(timeout=60)
             found += [each] if with_ready or not isinstance(each, HostReady) else []
         return found
     finally:
         thread.stop()
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 
@@ -170,7 +170,7 @@ def test_a_full_queue_holds_it_back_and_a_stop_still_ends_it():
     out: Queue[Observation] = Queue(maxsize=1)
     thread = KernelStream(Host(Script(*(entry(n) for n in range(100)))), out, lambda: NOW, SystemClock())
     thread.start()
-    out.get(timeout=5)
+    out.get(timeout=60)
     thread.stop()
-    thread.join(timeout=5)
+    thread.join(timeout=60)
     assert not thread.is_alive()

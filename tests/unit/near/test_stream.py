@@ -70,10 +70,10 @@ def collect(
     thread = ContainerStream(source, out, cursors, SystemClock())
     thread.start()
     try:
-        return [out.get(timeout=5) for _ in range(count)]
+        return [out.get(timeout=60) for _ in range(count)]
     finally:
         thread.stop()
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 
@@ -151,10 +151,10 @@ def watched(script: list[dict[str, Any] | None], states: list[str]) -> list[Obse
     found: list[Observation] = []
     try:
         while not found or not isinstance(found[-1], Lost):
-            found.append(out.get(timeout=5))
+            found.append(out.get(timeout=60))
     finally:
         thread.stop()
-        thread.join(timeout=5)
+        thread.join(timeout=60)
     return found
 
 
@@ -183,7 +183,7 @@ def test_a_reader_that_stopped_reading_does_not_keep_the_thread_from_ending():
     out: Queue[Observation] = Queue(maxsize=1)
     thread = ContainerStream(source, out, dict, SystemClock())
     thread.start()
-    out.get(timeout=5)
+    out.get(timeout=60)
     thread.stop()
-    thread.join(timeout=2)
+    thread.join(timeout=60)
     assert not thread.is_alive()

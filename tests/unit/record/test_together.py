@@ -73,7 +73,7 @@ def test_another_thread_waits_and_is_not_drawn_in(record: Record, run: int) -> N
         other.start()
         other.join(0.1)
         assert other.is_alive(), "it waits for the transaction"
-    other.join(10)
+    other.join(60)
     assert [a.n for a in record.attempts(run)] == [1, 2]
 
 

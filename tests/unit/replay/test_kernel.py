@@ -26,7 +26,7 @@ def test_the_lines_of_this_container_are_read_and_then_it_ends():
     script = Script(entry(1, mine), entry(2, theirs))
     lines, problem = kernel_lines(Host(script), 200, NOW - timedelta(hours=1), SystemClock())
     assert ([line.text for line in lines], problem) == ([mine], None)
-    assert script.is_closed.wait(5)
+    assert script.is_closed.wait(60)
 
 
 def test_a_kernel_log_that_may_not_be_read_is_told_and_no_fault():

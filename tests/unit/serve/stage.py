@@ -149,7 +149,7 @@ def staged(
 def begin(stage: Stage) -> None:
     """Start the watch, and wait for its first turn."""
     stage.fleet.start()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while stage.fleet.turned_at is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -81,12 +81,12 @@ def test_after_a_reload_another_one_is_told_and_the_old_one_sends_what_it_holds(
     relay.emit(told("later"))
     first, second = settings.sinks
     assert (first.texts, second.texts) == ([], ["later"])
-    assert first.closed.wait(5)
+    assert first.closed.wait(60)
     settings.name = None
     relay.reload(stage.fleet)
     relay.emit(told("nobody"))
     assert second.texts == ["later"]
-    assert second.closed.wait(5)
+    assert second.closed.wait(60)
     assert [each.event.text for each in stage.board.told()] == ["later", "nobody"]
     assert {name for sink in settings.sinks for name in sink.threads} == {"fleet"}
 

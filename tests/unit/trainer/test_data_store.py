@@ -215,7 +215,7 @@ def test_other_ranks_wait_for_the_lead_and_open_the_same_store(chats, tmp_path):
         thread.start()
     store, _ = build(config(chats), tmp_path / "out")
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert results == [store] * 3
 
 
@@ -232,7 +232,7 @@ def test_other_ranks_are_told_when_the_lead_gives_up_and_not_by_an_older_word(tm
     assert not results
     with pytest.raises(DataInvalid):
         build(strict, tmp_path / "out")
-    thread.join(20)
+    thread.join(60)
     assert results
     assert str(results[0]).startswith("the rank that prepares the data gave up: a.jsonl:1: not JSON")
 

@@ -325,7 +325,7 @@ def test_the_seed_s_forward_is_the_work_that_was_counted_for_it():
 
 def test_planning_needs_no_torch():
     code = "import sys, trainer.plan; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=240).returncode == 0
 
 
 def test_the_number_of_parameters_is_the_sum_of_the_tensors():

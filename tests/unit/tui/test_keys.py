@@ -191,7 +191,7 @@ def test_explain_shows_what_is_known_first_and_then_more(three):
 
     def explains(row):
         yield [f"{row.name} [red]died", "(reading)"]
-        assert goes_on.wait(10)
+        assert goes_on.wait(60)
         yield [f"{row.name} [red]died", "  | the line"]
 
     three.explains = explains

@@ -77,7 +77,7 @@ class FakeGuest:
     def call(self, verb: str, request: Mapping[str, Any], *, timeout_s: float) -> list[dict[str, Any]]:
         self.calls.append((verb, request))
         self.is_asked.set()
-        assert self.goes_on.wait(10), "the test never let the call go on"
+        assert self.goes_on.wait(60), "the test never let the call go on"
         if self.answer is not None:
             self.answer(verb, request)
         if verb == "stacks":
@@ -179,7 +179,7 @@ class Bench:
             self.see_container(self.run.tracker.container)
         self.watcher.turn()
         if self.guest.goes_on.is_set():
-            self.watcher.acts.join(10)
+            self.watcher.acts.join(60)
 
     # -- what happens to the run
 

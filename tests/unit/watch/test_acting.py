@@ -420,11 +420,11 @@ def test_a_start_under_way_is_not_begun_a_second_time(bench):
     bench.live()
     bench.guest.goes_on.clear()
     bench.die()
-    assert bench.guest.is_asked.wait(10)
+    assert bench.guest.is_asked.wait(60)
     bench.turn(600)
     assert bench.guest.asked("start") == [2]
     bench.guest.goes_on.set()
-    bench.watcher.acts.join(10)
+    bench.watcher.acts.join(60)
 
 
 def test_two_watches_ask_for_the_same_number_and_the_guest_gives_it_once(record, tmp_path):

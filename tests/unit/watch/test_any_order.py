@@ -107,7 +107,7 @@ class Story:
         if watcher.inbox.empty():
             watcher.inbox.put(ContainerSeen(TARGET, self.bench.run.tracker.container))
         watcher.turn()
-        watcher.acts.join(10)
+        watcher.acts.join(60)
 
     def go(self, events: int) -> None:
         for _ in range(events):

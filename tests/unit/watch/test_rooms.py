@@ -22,7 +22,7 @@ class Stuck(FakeSite):
         self.go = go
 
     def container_state(self) -> str | None:
-        self.go.wait(20)
+        self.go.wait(60)
         return self.state
 
 
@@ -43,8 +43,8 @@ def test_a_host_that_does_not_answer_holds_up_no_act_of_another(record):
         acts.look_into(hanging(f"r{number}", "s/1"))
     acts.look_into(hanging("quick", "o/1"))
     try:
-        assert ended.get(timeout=10).run.row.name == "quick"
+        assert ended.get(timeout=60).run.row.name == "quick"
         assert ended.empty()
     finally:
         go.set()
-        acts.join(20)
+        acts.join(60)

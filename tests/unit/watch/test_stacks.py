@@ -79,13 +79,13 @@ def test_a_run_that_somebody_holds_still_is_told_and_left_alone_until_it_is_let_
 def test_a_guest_that_does_not_answer_hides_no_death(bench):
     bench.guest.goes_on.clear()
     hang(bench)
-    assert bench.guest.is_asked.wait(10)
+    assert bench.guest.is_asked.wait(60)
     assert verbs(bench) == ["stacks"]
     bench.die(code=1)
     assert bench.run.diagnosis is not None
     assert bench.run.diagnosis.state.value == "dead"
     bench.guest.goes_on.set()
-    bench.watcher.acts.join(10)
+    bench.watcher.acts.join(60)
     bench.turn(1)
     assert verbs(bench) == ["stacks", "start"], "what is dead needs no stop"
 
@@ -93,11 +93,11 @@ def test_a_guest_that_does_not_answer_hides_no_death(bench):
 def test_nothing_is_done_about_a_hang_while_its_ranks_are_asked(bench):
     bench.guest.goes_on.clear()
     hang(bench)
-    assert bench.guest.is_asked.wait(10)
+    assert bench.guest.is_asked.wait(60)
     bench.turn(40)
     assert verbs(bench) == ["stacks"]
     bench.guest.goes_on.set()
-    bench.watcher.acts.join(10)
+    bench.watcher.acts.join(60)
     bench.turn(1)
     assert verbs(bench) == ["stacks", "stop"]
 
