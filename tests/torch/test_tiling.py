@@ -13,6 +13,7 @@ from trainer import tiling
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_the_kernels_are_the_closed_form():
     done = subprocess.run(
