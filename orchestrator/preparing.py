@@ -76,7 +76,8 @@ def check_here(spec: RunSpec, where: str) -> None:
     Raises:
         ConfigError: The trainer refused its configuration.
     """
-    if spec.is_command:
+    is_theirs = spec.config_toml is None and "/" in (spec.config or "")  # a file of the container's
+    if spec.is_command or is_theirs:
         return
     argv = [sys.executable, *_check_words(spec)]
     done = subprocess.run(

@@ -102,7 +102,9 @@ def test_the_inventorys_config_is_taken_and_told_else_tiny(away):
     shown = away.run("launch", "-c", "trainer", "--dry-run").stdout
     assert "/opt/py -m trainer --config fast" in shown
     assert "--config tiny" in away.run("launch", "--host", "pve", "--ct", "201", "--dry-run").stdout
-    assert "--config mine" in away.run("launch", "-c", "trainer", "--config", "mine", "--dry-run").stdout
+    assert (
+        "--config qwen3-8b" in away.run("launch", "-c", "trainer", "--config", "qwen3-8b", "--dry-run").stdout
+    )
 
 
 def test_a_launch_says_which_config_it_took_and_doubles_nothing(cli, lab):

@@ -112,6 +112,7 @@ def test_a_dry_launch_says_whose_python_it_may_be(tmp_path: Path):
         (("--inject", "oom@3"), "--inject oom@3: 'oom' is not a class; allowed: fx-trace"),
         (("--set", "optim.lrr=1"), "optim.lrr"),
         (("--config", "own.toml"), "own.toml: "),
+        (("--config", "fsat"), "--config fsat: no such file; give a path, or one of the bundled fast.toml"),
     ],
 )
 def test_a_dry_launch_refuses_what_a_launch_would(tmp_path: Path, words, why):
@@ -123,5 +124,16 @@ def test_a_dry_launch_refuses_what_a_launch_would(tmp_path: Path, words, why):
 
 
 def test_a_dry_launch_leaves_what_the_container_must_have_to_the_launch(tmp_path: Path):
+    cli = Cli(tmp_path)
     flash = ("--config", "tiny", "--set", "compute.attention=flash")
-    Cli(tmp_path).run("launch", *PLACE, "--dry-run", *flash)
+    cli.run("launch", *PLACE, "--dry-run", *flash)
+    cli.run("launch", *PLACE, "--dry-run", "--config", "/etc/dflash/own")
+    cli.run(
+        "launch",
+        *PLACE,
+        "--dry-run",
+        "--set",
+        "target.path=/models/qwen3-8b",
+        "--set",
+        "data.path=/data/text",
+    )
