@@ -125,7 +125,8 @@ def _rank(options: argparse.Namespace) -> dict[str, Any]:
     keep_for_good()
     import torch
 
-    from benchmarks.trainer_step import SHAPES, Shape, random_batch, random_drafting, train_step
+    from benchmarks.step_inputs import SHAPES, Shape, random_batch, random_drafting
+    from benchmarks.trainer_step import train_step
     from trainer.console import quieten
     from trainer.optim import make_optimizer
     from trainer.warming import compile_and_warm_up
@@ -171,7 +172,7 @@ def _job(options: argparse.Namespace, shape: Any) -> tuple[Any, str, TargetShape
     """A rank's job, its device and the target's shape."""
     import dataclasses
 
-    from benchmarks.trainer_step import configuration
+    from benchmarks.step_inputs import configuration
     from tests.shapes import QWEN3_8B
     from trainer.config import ComputeConfig, DraftConfig
     from trainer.heartbeat import Heartbeat

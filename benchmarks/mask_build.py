@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.trainer_step import SHAPES, Shape
+from benchmarks.step_inputs import SHAPES, Shape
 from tests.shapes import QWEN3_8B
 from trainer import tiling
 from trainer.batch import Document, pack

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from benchmarks.trainer_step import SHAPES, Shape, configuration
+from benchmarks.step_inputs import SHAPES, Shape, configuration
 from tests.shapes import QWEN3_8B
 from trainer.batch import Batch, Document, pack
 from trainer.blocks import Anchors, spread_anchors

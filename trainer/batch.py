@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -51,16 +51,19 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same on another device, copied without waiting where the memory is pinned."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
-        def move(tensor: Tensor) -> Tensor:
-            return tensor.to(device, non_blocking=True)
+    def pinned(self) -> Batch:
+        """The same in memory that a GPU can copy from at once."""
+        return self._each(torch.Tensor.pin_memory)
 
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         return Batch(
-            move(self.tokens),
-            move(self.positions),
-            move(self.starts),
-            move(self.ends),
-            move(self.loss_mask),
+            change(self.tokens),
+            change(self.positions),
+            change(self.starts),
+            change(self.ends),
+            change(self.loss_mask),
             self.lengths,
         )
 

@@ -73,18 +73,7 @@ class Dataset:
     def micro_batch(self, index: int) -> Batch:
         """Micro-batch `index`, in memory that a GPU can copy from at once if there is one."""
         batch = pack(self._layout.rows(index), self._layout.bucket(index).context_tokens)
-        return _pinned(batch) if self._pin else batch
-
-
-def _pinned(batch: Batch) -> Batch:
-    return Batch(
-        batch.tokens.pin_memory(),
-        batch.positions.pin_memory(),
-        batch.starts.pin_memory(),
-        batch.ends.pin_memory(),
-        batch.loss_mask.pin_memory(),
-        batch.lengths,
-    )
+        return batch.pinned() if self._pin else batch
 
 
 @dataclass(frozen=True, slots=True)
