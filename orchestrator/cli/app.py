@@ -107,8 +107,15 @@ def _globals(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(is_no_interrupt)
     # paramiko tells of every dropped connection with a traceback; our own line says it better.
     logging.getLogger("paramiko").setLevel(logging.CRITICAL if verbose < 2 else logging.DEBUG)
+
+
+def is_no_interrupt(entry: logging.LogRecord) -> bool:
+    """Whether a log entry is not a library's traceback of a Ctrl-C, which it raises again for us to tell."""
+    return not (entry.exc_info and isinstance(entry.exc_info[1], KeyboardInterrupt))
 
 
 launching.register(app)

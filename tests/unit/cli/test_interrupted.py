@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
+import sqlite3
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import create_engine, text
 
+from orchestrator.cli.app import is_no_interrupt
 from orchestrator.errors import Exit
 from tests.cli import Cli
 
@@ -34,3 +38,25 @@ def test_ctrl_c_is_told_in_the_verbs_own_words(tmp_path: Path, words: tuple[str,
                 run.send_signal(signal.SIGINT)
                 _, err = run.communicate(timeout=120)
     assert (run.returncode, err.splitlines()[-1:]) == (Exit.INTERRUPTED, [f"dflashctl: interrupted; {said}"])
+
+
+class Interrupted(sqlite3.Connection):
+    """A connection in which a Ctrl-C arrives while the pool takes it back."""
+
+    def rollback(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_library_s_traceback_of_a_ctrl_c_is_not_shown(capfd: pytest.CaptureFixture[str]):
+    pool, handler = logging.getLogger("sqlalchemy.pool"), logging.StreamHandler()
+    handler.addFilter(is_no_interrupt)
+    pool.addHandler(handler)
+    try:
+        engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(":memory:", factory=Interrupted))
+        with pytest.raises(KeyboardInterrupt), engine.connect() as connection:
+            connection.execute(text("select 1"))
+        assert capfd.readouterr().err == ""
+        pool.error("told", exc_info=ValueError("all the same"))
+        assert "ValueError: all the same" in capfd.readouterr().err
+    finally:
+        pool.removeHandler(handler)
