@@ -10,7 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 
 from orchestrator.cli.app import is_no_interrupt
 from orchestrator.errors import Exit
@@ -43,8 +43,12 @@ def test_ctrl_c_is_told_in_the_verbs_own_words(tmp_path: Path, words: tuple[str,
 class Interrupted(sqlite3.Connection):
     """A connection in which a Ctrl-C arrives while the pool takes it back."""
 
+    is_due = False
+
     def rollback(self) -> None:
-        raise KeyboardInterrupt
+        if self.is_due:
+            raise KeyboardInterrupt
+        super().rollback()
 
 
 def test_a_library_s_traceback_of_a_ctrl_c_is_not_shown(capfd: pytest.CaptureFixture[str]):
@@ -53,8 +57,11 @@ def test_a_library_s_traceback_of_a_ctrl_c_is_not_shown(capfd: pytest.CaptureFix
     pool.addHandler(handler)
     try:
         engine = create_engine("sqlite://", creator=lambda: sqlite3.connect(":memory:", factory=Interrupted))
-        with pytest.raises(KeyboardInterrupt), engine.connect() as connection:
-            connection.execute(text("select 1"))
+        connection = engine.raw_connection()
+        assert isinstance(connection.driver_connection, Interrupted)
+        connection.driver_connection.is_due = True
+        with pytest.raises(KeyboardInterrupt):
+            connection.close()
         assert capfd.readouterr().err == ""
         pool.error("told", exc_info=ValueError("all the same"))
         assert "ValueError: all the same" in capfd.readouterr().err
