@@ -179,6 +179,7 @@ class Actor:
 
         `unless_moved` is how it was seen to stand still: the guest leaves alone what goes on again.
         `then` is what is to be started in its place; it is on the container's disk before the first signal.
+        A stop with it, and one by the watch, means `attempt` alone.
 
         Raises:
             GuestRefused: Something could not be ended, or it moved.
@@ -195,7 +196,7 @@ class Actor:
             "reason": reason,
             "grace_s": grace_s,
         }
-        if by == "watch":
+        if by == "watch" or then is not None:
             request["only_attempt"] = attempt  # never the next one, which somebody may have just started
         if unless_moved is not None:
             request["unless_moved"] = dict(unless_moved)

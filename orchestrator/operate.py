@@ -118,22 +118,15 @@ class Operator:
                 changes={key: value for key, _, value in changes},
                 actor=placed_actor(),
             )
-            self.stop(row, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s, then=then)
+            self._stop(row, snapshot.attempt, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s, then=then)
         launched = self._start(
             new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes
         )
         reached = snapshot.last_step if is_alive(snapshot) else tracker.checkpoint_step
         return replace(launched, changes=changes, nothing_left=nothing_left(new, reached))
 
-    def stop(
-        self,
-        row: RunRow,
-        *,
-        reason: str,
-        grace_s: float | None = None,
-        then: Mapping[str, object] | None = None,
-    ) -> Message:
-        """End every process of the run; idempotent. `then`: what is to be started in its place.
+    def stop(self, row: RunRow, *, reason: str, grace_s: float | None = None) -> Message:
+        """End every process of the run; idempotent.
 
         Raises:
             BlindError: The container cannot be reached.
@@ -141,15 +134,26 @@ class Operator:
         """
         grace = grace_s if grace_s is not None else float(row.spec.get("stop_grace_s") or 30.0)
         attempts = self._record.attempts(row.id)
+        return self._stop(row, attempts[-1].n if attempts else 1, reason=reason, grace_s=grace)
+
+    def _stop(
+        self,
+        row: RunRow,
+        attempt: int,
+        *,
+        reason: str,
+        grace_s: float,
+        then: Mapping[str, object] | None = None,
+    ) -> Message:
         return self._actor.stop(
             self._site.client(),
             row.id,
             row.name,
             state_dir=self._site.state_dir,
-            attempt=attempts[-1].n if attempts else 1,
+            attempt=attempt,
             by="user",
             reason=reason,
-            grace_s=grace,
+            grace_s=grace_s,
             then=then,
         )
 

@@ -80,10 +80,8 @@ class Stopper:
         """Wait until the supervisor has written exit.json and let go of the lock; a stuck one is killed."""
         begin = clock.ticking()
         while clock.ticking() - begin < SUPERVISOR_LIMIT_S + KILL_LIMIT_S:
-            if self.is_superseded():
-                return
             alive = liveness.look(self.run, self.run.attempts())
-            if alive.is_gone and not alive.supervisor:
+            if self.is_superseded() or (alive.is_gone and not alive.supervisor):
                 return
             if alive.supervisor_pid and clock.ticking() - begin > SUPERVISOR_LIMIT_S:
                 processes.send_signal([alive.supervisor_pid], signal.SIGKILL)
@@ -136,6 +134,9 @@ def _write_intent(place: paths.RunDir, request: wire.Message) -> None:
         raise Refusal("bad_request", f'by: {by!r} must be "user" or "watch"')
     with lock.turn(place.path):
         attempts = place.attempts()
+        only = asked.integer(request, "only_attempt", 0)
+        if only and attempts[-1:] != [only]:
+            return  # a newer one began while we waited for our turn; it was not meant
         before = files.read_json(place.stop) or {}
         if by == "watch" and before.get("by") == "user" and [before.get("attempt")] == attempts[-1:]:
             return  # its user stopped it first, and that word must not be lost

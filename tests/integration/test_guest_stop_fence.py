@@ -126,3 +126,30 @@ def test_a_start_that_finishes_a_relaunch_needs_its_stop_to_be_the_last_word(gue
     assert finish(2, first["at"])["code"] == "stopped_by_user"
     guest.ask("stop", run="r", by="user", reason="relaunch", grace_s=5, then=then)
     assert finish(2, guest.look()["run"]["stop"]["at"])["type"] == "started"
+
+
+def test_the_late_stop_of_a_relaunch_leaves_the_next_attempt_alone(guest):
+    guest.start("--exit-code", 1, "--crash-at", 0)
+    guest.exit()
+    guest.start("--steps", 2000, attempt=2)
+    words: dict[str, Any] = {"by": "user", "reason": "relaunch", "grace_s": 0.5, "only_attempt": 1}
+    stopped = guest.ask("stop", run="r", then={"spec": {"argv": ["true"]}}, **words)[-1]
+    assert (stopped["already"], stopped["terminated"], stopped["killed"]) == (True, [], [])
+    assert guest.alive()["pids"]
+    assert guest.look()["run"]["stop"] is None, "nobody is to start anything in its place"
+
+
+def test_a_stop_of_one_attempt_that_waits_for_its_turn_does_not_mean_the_next(guest):
+    """The next one began after the stop had seen that there was none."""
+    guest.start("--exit-code", 1, "--crash-at", 0)
+    guest.exit()
+    folder = os.open(guest.dir("r"), os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    late = threading.Thread(target=lambda: watch_stops(guest, 1))
+    late.start()
+    time.sleep(1.0)
+    guest.start("--steps", 2000, attempt=2)
+    os.close(folder)
+    late.join()
+    assert guest.alive()["pids"]
+    assert guest.look()["run"]["stop"] is None
