@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from orchestrator.act import is_gone
+from orchestrator.act import START_TIMEOUT_S, is_gone
 from orchestrator.errors import ConfigError
 from orchestrator.handover import handover_of
 from orchestrator.launch import DEFAULT_STOP_GRACE_S, RELAUNCH_REASON
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from orchestrator.types.snapshot import Snapshot
 
 LIMIT = timedelta(seconds=90)  # the call that starts it may take 60 s
+# Who only looks waits for another to finish it, who may begin at that limit.
+OTHERS = LIMIT + timedelta(seconds=START_TIMEOUT_S)
 GONE = timedelta(seconds=2)  # it is certainly dead: what it did last shows by then
 
 
@@ -39,7 +41,7 @@ class Handing:
         """A new attempt was seen: nothing is waited for."""
         self.is_due, self._stopped_since, self._lives_since, self._is_told = False, None, None, False
 
-    def decide(self, stop: Mapping[str, Any] | None, now: datetime) -> Decision | None:
+    def decide(self, stop: Mapping[str, Any] | None, now: datetime, *, acting: bool) -> Decision | None:
         """Return what to do about one stopped for another that does not come; None while it may."""
         try:
             handover = handover_of(stop)
@@ -47,7 +49,8 @@ class Handing:
             return self._call(now, f": {error.message}")
         if handover is None:
             return self._call(now, "")
-        if not self._is_stopped_for(GONE if is_gone(handover.actor) else LIMIT, now):
+        wait = OTHERS if not acting else GONE if is_gone(handover.actor) else LIMIT
+        if not self._is_stopped_for(wait, now):
             return None
         self.is_due = True
         reason = "its user asked for a relaunch, which was cut after the stop"

@@ -196,7 +196,7 @@ class RunWatch:
             if words := self.handing.lives_on(self.tracker.spec, snapshot):
                 self.teller.emit("gate", now, words, level=Level.WARNING)
         elif self.verdict.awaits_relaunch:
-            decision = self.handing.decide(self.tracker.stop, now)
+            decision = self.handing.decide(self.tracker.stop, now, acting=self.acting)
             if decision is not None:
                 self.verdict.decide(snapshot.attempt, decision, acting=self.acting)
                 self._tell_decision(snapshot.attempt, decision, now)

@@ -117,10 +117,23 @@ def test_what_lives_is_not_relaunched_but_said_once(bench, gone):
 def test_a_watch_that_only_looks_says_that_nothing_is_done(record, gone):
     bench = Bench(record, acting=False)
     stopped(bench, stop(gone))
-    bench.turn(10)
+    bench.turn(200)
     assert bench.guest.calls == []
     assert any("observe-only" in text for text in bench.told("decision"))
     assert bench.run.ended is Exit.NOT_RUNNING
+
+
+@pytest.mark.parametrize("after_s", [10, 140])
+def test_a_watch_that_only_looks_waits_for_another_that_finishes_it(record, gone, after_s):
+    """The other may begin as late as 90 s after the stop, and a start takes up to 60 s."""
+    bench = Bench(record, acting=False)
+    stopped(bench, stop(gone))
+    bench.turn(after_s)
+    assert bench.run.ended is None
+    assert bench.told("decision") == []
+    bench.live(2, step=60)
+    bench.turn(30)
+    assert bench.run.ended is None
 
 
 def test_a_stop_that_says_not_what_follows_calls_a_person(bench):
