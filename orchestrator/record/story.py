@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from orchestrator.types.failure import Diagnosis, Evidence, RunState
 
 PARTS = ("evidence", "cascades", "warnings")
+# The acts that say whether a stopped run is to go on.
+_WORDS = ("stop", "launch", "relaunch", "call")
+# Of a start: it was cut, its answer was lost, or another was first.
+_PERHAPS_BEGUN = (None, "unknown", "refused: run_alive", "refused: attempt_exists")
 
 
 def add_transition(
@@ -130,18 +134,30 @@ def with_lines(session: Session, entries: Sequence[DiagnosisEntry]) -> list[Diag
 
 
 def awaits_relaunch(session: Session, run_id: int) -> bool:
-    """Whether the last that was done to the run is a stop for a relaunch, or a start of unknown outcome."""
-    newest = session.scalar(
-        select(Action)
-        .where(Action.run_id == run_id, Action.kind.in_(("stop", "launch", "relaunch")))
-        .order_by(Action.id.desc())
-        .limit(1)
-    )
-    if newest is None:
-        return False
-    if newest.kind == "stop":
-        return newest.reason == RELAUNCH_REASON
-    return newest.outcome != "started"
+    """Whether the last word on a stopped run is a stop for a relaunch, or a start of unknown outcome.
+
+    A start that was refused changes nothing: what came before it holds.
+    """
+    seen = _seen_last(session, run_id)
+    query = select(Action).where(Action.run_id == run_id, Action.kind.in_(_WORDS)).order_by(Action.id.desc())
+    for act in session.scalars(query):
+        is_open = act.kind in ("launch", "relaunch") and act.outcome in _PERHAPS_BEGUN
+        if is_open and (seen is None or seen.attempt < act.attempt):
+            return True
+        if seen is not None and seen.at > act.intent_at:
+            break  # the asker may keep another record; its word was seen in the container
+        if act.kind == "stop":
+            return act.reason == RELAUNCH_REASON
+        if act.outcome == "started" or (act.kind == "call" and act.intent.get("ends")):
+            return False
+    return seen is not None and seen.summary == f"stopped by its user: {RELAUNCH_REASON}"
+
+
+def _seen_last(session: Session, run_id: int) -> DiagnosisEntry | None:
+    """Return what was seen last of the run's newest attempt."""
+    newest = session.scalar(select(func.max(Attempt.n)).where(Attempt.run_id == run_id)) or 0
+    query = select(DiagnosisEntry).where(DiagnosisEntry.run_id == run_id, DiagnosisEntry.attempt >= newest)
+    return session.scalar(query.order_by(DiagnosisEntry.attempt.desc(), DiagnosisEntry.id.desc()).limit(1))
 
 
 def intend(

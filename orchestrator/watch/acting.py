@@ -243,7 +243,7 @@ class Acts:
         decision = Decision(kind=ActKind.CALL, reason=reason)
         run.teller.decision(decision, now, acting=True)
         attempt = run.teller.attempt or 1
-        save_call(self._record, run.row.id, attempt, decision, run.diagnosis.summary, now)
+        save_call(self._record, run.row.id, attempt, decision, run.diagnosis.summary, now, ends=False)
 
     def join(self, limit_s: float) -> None:
         """Wait for the acts under way, not longer than the limit."""

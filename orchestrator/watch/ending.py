@@ -84,14 +84,21 @@ def _save_end(
 
 
 def save_call(
-    record: Record, run_id: int, attempt: int, decision: Decision, summary: str, now: datetime
+    record: Record,
+    run_id: int,
+    attempt: int,
+    decision: Decision,
+    summary: str,
+    now: datetime,
+    *,
+    ends: bool,
 ) -> None:
-    """Write down that a person was called.
+    """Write down that a person was called; `ends`: it is left to them, and nothing is tried any more.
 
     Raises:
         RecordError: The record cannot be written.
     """
-    intent = {"diagnosis": summary}
+    intent = {"diagnosis": summary, "ends": ends}
     action = record.intend(run_id, attempt, decision.kind.value, decision.reason, intent, now)
     record.outcome(action, "told", now)
 

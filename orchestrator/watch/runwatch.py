@@ -271,4 +271,4 @@ class RunWatch:
     def _tell_decision(self, attempt: int, decision: Decision, now: datetime) -> None:
         self.teller.decision(decision, now, acting=self.acting)
         if decision.kind in (ActKind.CALL, ActKind.GIVE_UP) and self.diagnosis is not None:
-            save_call(self._record, self.row.id, attempt, decision, self.diagnosis.summary, now)
+            save_call(self._record, self.row.id, attempt, decision, self.diagnosis.summary, now, ends=True)
