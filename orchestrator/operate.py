@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.site import Site
     from orchestrator.wire import Message
 
+GOES_ON = "a watch starts it once that is mended; `dflashctl stop` gives it up"
 NOTHING_LIVES = Liveness(lock_held=False, pids=(), supervisor=False, session=False)
 
 
@@ -108,6 +109,7 @@ class Operator:
         # The change is checked before the old attempt is stopped: a typing error must not cost a living run.
         new = prepare(self._site, change(replace(old, inject=())), progress)
         changes = difference(old, new)
+        at: str | None = None
         if is_alive(snapshot):
             # Whoever is killed between the stop and the start leaves word of what is to follow.
             then = then_document(
@@ -118,10 +120,11 @@ class Operator:
                 changes={key: value for key, _, value in changes},
                 actor=placed_actor(),
             )
-            self._stop(row, snapshot.attempt, reason=RELAUNCH_REASON, grace_s=old.stop_grace_s, then=then)
+            at = self._stop(row, snapshot.attempt, RELAUNCH_REASON, old.stop_grace_s, then).get("at")
         launched = self._start(
-            new, snapshot.attempt + 1, None, row.playbook, tracker, reason=reason, changes=changes
-        )
+            new, snapshot.attempt + 1, None, row.playbook, tracker,
+            reason=reason, changes=changes, finishes=at,
+        )  # fmt: skip
         reached = snapshot.last_step if is_alive(snapshot) else tracker.checkpoint_step
         return replace(launched, changes=changes, nothing_left=nothing_left(new, reached))
 
@@ -134,16 +137,10 @@ class Operator:
         """
         grace = grace_s if grace_s is not None else float(row.spec.get("stop_grace_s") or 30.0)
         attempts = self._record.attempts(row.id)
-        return self._stop(row, attempts[-1].n if attempts else 1, reason=reason, grace_s=grace)
+        return self._stop(row, attempts[-1].n if attempts else 1, reason, grace, None)
 
     def _stop(
-        self,
-        row: RunRow,
-        attempt: int,
-        *,
-        reason: str,
-        grace_s: float,
-        then: Mapping[str, object] | None = None,
+        self, row: RunRow, attempt: int, reason: str, grace_s: float, then: Mapping[str, object] | None
     ) -> Message:
         return self._actor.stop(
             self._site.client(),
@@ -180,6 +177,7 @@ class Operator:
         *,
         reason: str,
         changes: tuple[tuple[str, str, str], ...] = (),
+        finishes: str | None = None,
     ) -> Launched:
         row = self._save(tracker, spec, playbook)
         try:
@@ -194,6 +192,7 @@ class Operator:
                 reason=reason,
                 env=env,
                 changes={key: new for key, _, new in changes},
+                finishes=finishes,
             )
         except RunAlive:
             if is_alive(look(self._site, spec.run, self._clock).snapshot(self._clock.now())):
@@ -202,6 +201,8 @@ class Operator:
         except GuestRefused as refusal:
             if refusal.reason == "start_failed":
                 self._save_failed_start(row, attempt, changes)
+            elif finishes is not None and refusal.reason != "stopped_by_user":
+                refusal.hint = f"{refusal.hint}; {GOES_ON}" if refusal.hint else GOES_ON
             raise
         document = spec_document(spec, state_dir=self._site.state_dir, attempt=attempt, created_at="")
         return Launched(

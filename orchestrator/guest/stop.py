@@ -99,10 +99,10 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     stopper = Stopper(place, asked.integer(request, "only_attempt", 0) or None)
     if stopper.is_superseded():
         link.tell("stopping", {"pids": [], "grace_s": grace_s})
-        link.tell("stopped", {"already": True, "terminated": [], "killed": []})
+        link.tell("stopped", {"already": True, "terminated": [], "killed": [], "at": None})
         return
     standstill.check(place, request)
-    _write_intent(place, request)
+    at = _write_intent(place, request)
     before = liveness.look(place, place.attempts())
     link.tell("stopping", {"pids": list(before.pids), "grace_s": grace_s})
     stopper.terminate(grace_s)
@@ -110,13 +110,14 @@ def run(verb: str, request: wire.Message, link: Link) -> None:
     stopper.await_supervisor()
     newest = [] if stopper.is_superseded() else place.attempts()[-1:]
     if newest and (files.read_json(place.stop) or {}).get("attempt") != newest[0]:
-        _write_intent(place, request)  # an attempt began while we stopped; it is meant too
+        at = _write_intent(place, request)  # an attempt began while we stopped; it is meant too
     for number in newest:
         _close(place, number)
     fields = {
         "already": before.is_gone,
         "terminated": sorted(stopper.terminated),
         "killed": sorted(stopper.killed),
+        "at": at,
     }
     link.tell("stopped", fields)
 
@@ -128,7 +129,8 @@ def _grace(place: paths.RunDir, request: wire.Message) -> float:
     return asked.seconds(request, "grace_s", default, low=0, high=3600)
 
 
-def _write_intent(place: paths.RunDir, request: wire.Message) -> None:
+def _write_intent(place: paths.RunDir, request: wire.Message) -> str | None:
+    """Write stop.json and return its time, which names this stop; None if another's word is left."""
     by = request.get("by")
     if by not in ("user", "watch"):
         raise Refusal("bad_request", f'by: {by!r} must be "user" or "watch"')
@@ -136,20 +138,22 @@ def _write_intent(place: paths.RunDir, request: wire.Message) -> None:
         attempts = place.attempts()
         only = asked.integer(request, "only_attempt", 0)
         if only and attempts[-1:] != [only]:
-            return  # a newer one began while we waited for our turn; it was not meant
+            return None  # a newer one began while we waited for our turn; it was not meant
         before = files.read_json(place.stop) or {}
         if by == "watch" and before.get("by") == "user" and [before.get("attempt")] == attempts[-1:]:
-            return  # its user stopped it first, and that word must not be lost
+            return None  # its user stopped it first, and that word must not be lost
+        at = clock.now()
         content = {
             "schema": wire.SCHEMA,
             "by": by,
             "reason": str(request.get("reason") or ""),
             "attempt": attempts[-1] if attempts else None,
-            "at": clock.now(),
+            "at": at,
         }
         if isinstance(request.get("then"), dict):
             content["then"] = request["then"]
         files.write_json(place.stop, content)
+    return at
 
 
 def _close(place: paths.RunDir, number: int) -> None:

@@ -110,8 +110,9 @@ def test_a_watchs_stop_waits_for_its_users_word_that_is_being_written(guest):
 def test_a_start_that_finishes_a_relaunch_needs_its_stop_to_be_the_last_word(guest):
     then = {"spec": {"argv": ["true"]}}
     guest.start("--steps", 2000)
-    guest.ask("stop", run="r", by="user", reason="relaunch", grace_s=5, then=then)
+    stopped = guest.ask("stop", run="r", by="user", reason="relaunch", grace_s=5, then=then)[-1]
     first = guest.look()["run"]["stop"]
+    assert stopped["at"] == first["at"], "who asked can name its stop"
     assert first["then"] == then
 
     def finish(attempt: int, at: str) -> driver.Message:
@@ -136,6 +137,7 @@ def test_the_late_stop_of_a_relaunch_leaves_the_next_attempt_alone(guest):
     stopped = guest.ask("stop", run="r", then={"spec": {"argv": ["true"]}}, **words)[-1]
     assert (stopped["already"], stopped["terminated"], stopped["killed"]) == (True, [], [])
     assert guest.alive()["pids"]
+    assert stopped["at"] is None
     assert guest.look()["run"]["stop"] is None, "nobody is to start anything in its place"
 
 
