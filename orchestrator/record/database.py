@@ -179,7 +179,8 @@ class Database:
     def _make_engine(self) -> Engine:
         def connect() -> sqlite3.Connection:
             # `mode=rw`: what was deleted a moment ago must not come back as an empty file.
-            address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
+            # Behind `file://` also a path that begins with two slashes is no host's name.
+            address = f"file://{quote(os.fsencode(self.path.absolute()))}?mode=rw"
             return sqlite3.connect(address, uri=True, timeout=self._busy_timeout_s, check_same_thread=False)
 
         engine = create_engine(URL.create("sqlite", database=str(self.path)), creator=connect)
