@@ -71,7 +71,8 @@ def prepare(site: Site, spec: RunSpec, progress: Progress | None = None) -> RunS
 def check_here(spec: RunSpec, where: str) -> None:
     """Let the bundled trainer check its configuration with our own Python, where nothing may be reached.
 
-    What only the container knows, such as its packages, is left to a launch.
+    What only the container knows, such as its packages, is left to a launch, and so is a check that cannot be
+    made here or comes to no end.
 
     Raises:
         ConfigError: The trainer refused its configuration.
@@ -80,10 +81,13 @@ def check_here(spec: RunSpec, where: str) -> None:
     if spec.is_command or is_theirs:
         return
     argv = [sys.executable, *_check_words(spec)]
-    done = subprocess.run(
-        argv, input=(spec.config_toml or "").encode(), cwd=trainer_folder(), capture_output=True,
-        timeout=CHECK_TIMEOUT_S, check=False,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            argv, input=(spec.config_toml or "").encode(), cwd=trainer_folder(), capture_output=True,
+            timeout=CHECK_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except (subprocess.TimeoutExpired, OSError):
+        return
     if done.returncode == _CONFIG_INVALID:
         error = refusal(where, spec, done.returncode, done.stderr)
         if isinstance(error, ConfigError):

@@ -223,9 +223,11 @@ class Loop:
 
     def _tell_queued(self) -> None:
         """Where an error ended it: a queued step that is done was not the one that failed."""
-        result = None if self._queued is None else self.stepper.read_soon(self._queued)
+        if self._queued is None:
+            return
+        result = self.stepper.read_soon(self._queued)
         if result is not None and result.is_applied:
-            self.job.heartbeat.step, self.job.heartbeat.loss = self.step + 1, result.loss
+            self.job.heartbeat.step, self.job.heartbeat.loss = self._queued.step + 1, result.loss
 
     def _stop_if_asked(self) -> None:
         if not self.group.any_drafter(self.job.stop.requested):

@@ -43,7 +43,8 @@ def serve(job: Job, group: Group, schedule: Schedule, loaded: Loaded) -> None:
     def make(index: int) -> Observation:
         job.before_step(index // schedule.per_step + 1, None)
         likely = index + schedule.num_targets  # what is asked for next, unless training goes back
-        batch = ahead.take(index, (likely,)).to(machine.device)
+        upcoming = [likely] if likely < config.total_steps * schedule.per_step else []
+        batch = ahead.take(index, upcoming).to(machine.device)
         return target.observe(batch, loaded.shape.target_layer_ids, last=config.loss.labels == "target")
 
     server = Server(group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import shlex
 from pathlib import Path
 
@@ -10,10 +11,12 @@ import fabric
 import paramiko
 
 from orchestrator.connection.translate import translating
+from orchestrator.errors import ConfigError
 from orchestrator.userfile import read_text
 
 MAX_DEPTH = 16  # OpenSSH's own
 SYSTEM = Path("/etc/ssh/ssh_config")
+_AS_EMPTY = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)  # as ssh takes them
 
 
 def load(path: Path | None = None, ahead: str = "") -> fabric.Config:
@@ -24,7 +27,7 @@ def load(path: Path | None = None, ahead: str = "") -> fabric.Config:
     fabric's own files and environment variables are left out: they can hold passwords and switch checks off.
 
     Raises:
-        ConfigError: The ssh config is not readable.
+        ConfigError: The ssh config is not readable, or no plain file.
     """
     paths = [path] if path is not None else [Path("~/.ssh/config").expanduser(), SYSTEM]
     text = "\nHost *\n".join([ahead, *(expand(each) for each in paths)])
@@ -34,11 +37,20 @@ def load(path: Path | None = None, ahead: str = "") -> fabric.Config:
 
 
 def expand(path: Path, depth: int = 0) -> str:
-    """Return the text of one ssh config with its `Include` lines replaced by the files; "" without one."""
+    """Return the text of one ssh config with its `Include` lines replaced by the files; "" without one.
+
+    Raises:
+        ConfigError: It, or one that it includes, is there but is no plain file, or is far too large for one.
+    """
     try:
         text = read_text(path, errors="replace")
-    except OSError:
+    except _AS_EMPTY:
         return ""
+    except OSError as error:
+        if path.exists() and path.samefile(os.devnull):
+            return ""
+        # Without it the user and the jump hosts would be others, and the wrong machine be asked.
+        raise ConfigError(f"{path}: the ssh config cannot be read: {error.strerror or error}") from error
     lines: list[str] = []
     block = "Host *"
     for line in text.splitlines():

@@ -72,6 +72,10 @@ class Roster:
         self._watcher, self._known = watcher, {}
         self.take_in()
 
+    def forget(self) -> None:
+        """Know nothing of before: another record counts its runs and acts from 1 again."""
+        self._acts, self._seen_acts, self._past = {}, {}, {}
+
     def take_in(self) -> None:
         """Watch what is new in the record, and let go of what was removed.
 

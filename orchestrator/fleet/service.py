@@ -144,7 +144,8 @@ class FleetWatch:
 
     def _begin_anew(self) -> None:
         """Watch as a new process would; while the record cannot be read the old cards stand, and grow old."""
-        self._record.reopen()
+        if self._record.reopen():
+            self._roster.forget()
         self._record.runs()
         self._watcher.acts.join(LAST_ACT_S)  # what it did last must not meet what this one does
         self._mirror = self._mirror.again() if self._mirror is not None else None

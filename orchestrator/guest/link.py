@@ -48,9 +48,15 @@ class Lines:
                 return None
             self._fill()
 
-    def raw(self, size: int) -> bytes:
-        """Return 1 to `size` raw bytes that follow the last message; empty at the end."""
+    def raw(self, size: int, timeout_s: float | None = None) -> bytes:
+        """Return 1 to `size` raw bytes that follow the last message; empty at the end.
+
+        Raises:
+            TimeoutError: None came in time.
+        """
         if not self._buffer and not self.is_ended:
+            if not select.select([self.fd], [], [], timeout_s)[0]:
+                raise TimeoutError(f"nothing came for {timeout_s:g} s")
             self._fill()
         piece = bytes(self._buffer[:size])
         del self._buffer[:size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 CHECKPOINTS_EVERY_S = 1.0
 # Workers come and go; a run that lives anyway does not send its line for each of them.
 PIDS_EVERY_S = 5.0
+MAX_STOP_BYTES = 300_000  # beside the spec in one line
 
 Table = Mapping[int, processes.Process]
 
@@ -122,7 +124,8 @@ class RunFeed:
             ("stop", self.run.stop),
         ):
             if self._has_changed(key, path):
-                self._files[key] = files.read_json(path)
+                found = files.read_json(path)
+                self._files[key] = _fitting(found) if key == "stop" else found
                 self.wants_scan = True
         if clock.ticking() >= self._checkpoint_due:
             self._look_at_checkpoint()
@@ -201,3 +204,13 @@ class RunFeed:
         trainer = (line["attempt_info"] or {}).get("trainer_pid")
         same = {**line, "alive": {**alive, "pids": before["pids"]}} == self._sent
         return same and trainer in alive["pids"] and trainer in before["pids"]
+
+
+def _fitting(stop: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return stop.json small enough for a line: what follows is left out where it is far too long, never cut.
+
+    The near side then calls a person, for it knows that a relaunch was meant; a line too long would be none.
+    """
+    if stop is None or len(json.dumps(stop)) <= MAX_STOP_BYTES:
+        return stop
+    return {key: value for key, value in stop.items() if key != "then"}

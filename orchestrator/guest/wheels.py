@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_FILES = 1000
 SPACE_BYTES = 256 << 20
+SILENT_S = 120.0  # a connection that broke without a word must not hold the lock for hours
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,199}\.whl")
 
 
@@ -97,7 +98,7 @@ def _take(house: Path, wheel: Wheel, lines: Lines) -> None:
     with part.open("r+b" if wheel.offset else "wb") as file:
         file.truncate(wheel.offset)
         file.seek(wheel.offset)
-        while left > 0 and (piece := lines.raw(min(PIECE_BYTES, left))):
+        while left > 0 and (piece := _piece(wheel, lines, left)):
             file.write(piece)
             left -= len(piece)
         file.flush()
@@ -109,6 +110,14 @@ def _take(house: Path, wheel: Wheel, lines: Lines) -> None:
         raise Refusal("checksum", f"{wheel.name}'s sha256 is {found}, not {wheel.sha256}", "send it again")
     part.replace(house / wheel.name)
     files.sync_directory(house)
+
+
+def _piece(wheel: Wheel, lines: Lines, left: int) -> bytes:
+    try:
+        return lines.raw(min(PIECE_BYTES, left), SILENT_S)
+    except TimeoutError as silence:
+        message = f"{wheel.name}: {silence}, and {left} bytes are still to come"
+        raise Refusal("checksum", message, "send it again: it goes on where it was") from silence
 
 
 def _sha256(path: Path) -> str:

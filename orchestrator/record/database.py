@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, create_engine, event
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from orchestrator.errors import RecordError, RecordGone
 from orchestrator.record.schema import ensure_schema
+from orchestrator.record.telling import is_locked, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +41,7 @@ class Database:
         self.path = path
         self._busy_timeout_s = busy_timeout_s
         self._lock = threading.Lock()  # our own threads queue here instead of polling SQLite's lock
+        self._is_other = False  # another file was opened, and is not known to be a record yet
         self._open = threading.local()  # the session of a `together` of this thread
         with told(path):
             _create(path)
@@ -60,15 +61,21 @@ class Database:
         """Open what is at the path now, if that is another file than before; returns whether it is.
 
         Raises:
-            RecordError: Nothing is there: a new record would know of no run. Or it cannot be used.
+            RecordGone: Nothing is there: a new record would know of no run.
+            RecordError: What is there cannot be used.
         """
-        with self._lock:
-            with told(self.path):
-                if _identity(self.path) == self._identity:
-                    return False
-                self.close()
-                self._open_file()
+        with self._lock, told(self.path):
+            try:
+                if _identity(self.path) != self._identity:
+                    self.close()
+                    self._open_file()
+                    self._is_other = True
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise self._gone() from error
+            if not self._is_other:
+                return False
             self._retried(lambda: ensure_schema(self._engine, self._writer, self.path))
+            self._is_other = False
         return True
 
     def read(self, work: Callable[[Session], T]) -> T:
@@ -153,10 +160,13 @@ class Database:
         if not is_there:
             if not was_gone:
                 self._let_go()
-            raise RecordGone(
-                f"{self.path}: the record was moved or deleted while in use; nothing more is written to it",
-                hint="put it back, or start this program anew: it begins with the record that is there then",
-            )
+            raise self._gone()
+
+    def _gone(self) -> RecordGone:
+        return RecordGone(
+            f"{self.path}: the record was moved or deleted while in use; nothing more is written to it",
+            hint="put it back, or start this program anew: it begins with the record that is there then",
+        )
 
     def _let_go(self) -> None:
         """Bring the journal into the file, wherever that is; SQLite would leave it here, for another one."""
@@ -169,7 +179,8 @@ class Database:
     def _make_engine(self) -> Engine:
         def connect() -> sqlite3.Connection:
             # `mode=rw`: what was deleted a moment ago must not come back as an empty file.
-            address = f"file:{quote(str(self.path.absolute()))}?mode=rw"
+            # Behind `file://` also a path that begins with two slashes is no host's name.
+            address = f"file://{quote(os.fsencode(self.path.absolute()))}?mode=rw"
             return sqlite3.connect(address, uri=True, timeout=self._busy_timeout_s, check_same_thread=False)
 
         engine = create_engine(URL.create("sqlite", database=str(self.path)), creator=connect)
@@ -189,58 +200,6 @@ class Database:
             connection.exec_driver_sql(f"BEGIN {mode}")
 
         return engine
-
-
-def is_locked(error: BaseException | None) -> bool:
-    """Another process holds the lock."""
-    text = str(getattr(error, "orig", error))
-    return "locked" in text or "busy" in text
-
-
-@contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Turn what the driver and the file system raise into a RecordError."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise _tell(path, str(error.orig)) from error
-    except sqlite3.Error as error:
-        raise _tell(path, str(error)) from error
-    except OSError as error:
-        raise _tell(path, error.strerror or str(error)) from error
-
-
-_HINTS = (
-    (("locked", "busy"), "another process holds it; look with `fuser -v {path}`, then try again"),
-    (("full", "No space", "quota"), "free some space in {parent} (`df -h {parent}`), then try again"),
-    (("disk I/O",), "check the disk and its free space (`df -h {parent}`), then try again"),
-    (
-        ("not a database", "malformed", "not an error"),
-        "it is damaged or no record: move it away (`mv {path} {path}.bad`), or set DFLASHCTL_RECORD",
-    ),
-    (
-        (
-            "readonly",
-            "Permission",
-            "denied",
-            "Read-only",
-            "unable to open",
-            "directory",
-            "Not a",
-            "not permitted",
-        ),
-        "make {parent} writable for you, or name another file with DFLASHCTL_RECORD",
-    ),
-    (("FOREIGN KEY",), "the run is not in this record; list them with `dflashctl ps`"),
-)
-
-
-def _tell(path: Path, problem: str) -> RecordError:
-    for words, hint in _HINTS:
-        if any(word in problem for word in words):
-            said = hint.format(path=path, parent=path.parent)
-            return RecordError(f"{path}: the record cannot be used: {problem}", hint=said)
-    return RecordError(f"{path}: the record cannot be used: {problem}")
 
 
 def _identity(path: Path) -> tuple[int, int]:

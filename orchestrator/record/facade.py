@@ -55,14 +55,17 @@ class Record:
         """Close the file. Closing twice does nothing."""
         self._database.close()
 
-    def reopen(self) -> None:
-        """Go on with the file that is at the path now, if the one that was open was replaced by it.
+    def reopen(self) -> bool:
+        """Go on with the file that is at the path now; returns whether it replaced the one that was open.
 
         Raises:
-            RecordError: Nothing is there, or no record.
+            RecordGone: Nothing is there.
+            RecordError: What is there is no record.
         """
-        if self._database.reopen():
+        is_other = self._database.reopen()
+        if is_other:
             self._batches = BatchWriter()
+        return is_other
 
     def together(self) -> AbstractContextManager[None]:
         """Write what this thread writes inside in one transaction; reads inside do not see it yet."""

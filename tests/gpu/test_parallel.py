@@ -36,7 +36,7 @@ def colocated(tmp_path_factory):
 
 def test_observations_come_whole_and_in_order(split):
     assert ranklab.told(split, 0)["received"] == list(range(6))
-    assert sorted(ranklab.told(split, 1)["made"]) == list(range(7))
+    assert sorted(ranklab.told(split, 1)["made"]) == list(range(8))
 
 
 def test_the_leader_gets_its_weights_evaluated(split):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import shutil
 from typing import TYPE_CHECKING
 
@@ -176,6 +177,19 @@ def test_compiling_on_purpose_is_allowed_and_counted(dirs):
     assert done.recompiles() == 1
     with pytest.raises(RuntimeError, match="fail_on_recompile"):
         call(Layer(), torch.ones(4, 8))
+
+
+def test_what_cannot_be_saved_is_told_and_the_start_goes_on(dirs, capsys, monkeypatch):
+    def full(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(artifacts, "save", full)
+    origin = artifacts.describe(torch.device("cpu"), "aot_eager", {})
+    call = on(Layer(), warmup.compiled(Layer.plain, "aot_eager"))
+    done = warmup.warm_up(calls(call, 2), dirs=dirs, origin=origin, local_rank=0, beat=lambda: None)
+    assert done.graphs == 3
+    assert "not saved" in (told := capsys.readouterr().err)
+    assert "No space left on device" in told
 
 
 def test_the_recompile_limit_is_an_error_and_not_uncompiled_code(monkeypatch):

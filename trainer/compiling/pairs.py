@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
 from typing import TYPE_CHECKING, Any
 
 from trainer.clock import utc_now
@@ -97,7 +99,8 @@ def write(
     directory.mkdir(parents=True, exist_ok=True)
     name = fingerprint(origin)
     binary, described = paths(directory, name)
-    temporary = binary.with_name(f".{binary.name}.tmp")
+    # Nodes share the folder, and may save the same at the same time.
+    temporary = binary.with_name(f".{binary.name}.{socket.gethostname()}.{os.getpid()}.tmp")
     write_durably(temporary, data)
     described.unlink(missing_ok=True)
     temporary.replace(binary)

@@ -123,10 +123,7 @@ def warm_up(
                 _run(calls, beat)
             seconds = time.monotonic() - begun
             if turn.alone and origin is not None:
-                _tell(
-                    artifacts.save(dirs.artifacts, origin, compile_s=seconds),
-                    kernels.save(dirs, origin, os.environ, compile_s=seconds),
-                )
+                _save(dirs, origin, seconds)
                 for mark in marks:
                     mark.parent.mkdir(parents=True, exist_ok=True)
                     mark.touch()
@@ -165,6 +162,17 @@ def _is_filled(dirs: CacheDirs, origin: Origin | None, marks: list[Path]) -> boo
     if origin is None or not all(mark.exists() for mark in marks):
         return False
     return pairs.is_whole(dirs.artifacts, origin.fingerprint)
+
+
+def _save(dirs: CacheDirs, origin: Origin, compile_s: float) -> None:
+    """What was compiled, for other starts; this one needs none of it, and goes on without."""
+    try:
+        _tell(
+            artifacts.save(dirs.artifacts, origin, compile_s=compile_s),
+            kernels.save(dirs, origin, os.environ, compile_s=compile_s),
+        )
+    except OSError as problem:
+        warn(f"compile cache: not saved in {dirs.artifacts}: {problem}")
 
 
 def _tell(*lines: str | None) -> None:

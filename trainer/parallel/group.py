@@ -87,7 +87,9 @@ def open_group(topology: Topology, config: ParallelConfig, device: torch.device)
     )
     backend = "nccl" if device.type == "cuda" else "gloo"
     members = list(range(topology.num_drafters))
-    drafters = _subgroup(members, backend, timedelta(seconds=config.timeout_s))
+    # A GPU's host queues a step behind the one that runs, and a collective's time counts from there.
+    steps = 2 if backend == "nccl" else 1
+    drafters = _subgroup(members, backend, steps * timedelta(seconds=config.timeout_s))
     drafters_cpu = _subgroup(members, "gloo", PATIENT)
     group = Group(
         topology=topology,

@@ -93,17 +93,17 @@ class Remote:
 
     def fetch(self, micro_batch: int, ahead: Iterable[int] = ()) -> Observation:
         """Receive a micro-batch, with those of `ahead` asked for before it is waited for."""
-        for each in (micro_batch, *ahead):
+        wanted = (micro_batch, *ahead)
+        for each in wanted:
             self.request(each)
-        pending = self._pending.pop(micro_batch)
-        for work in pending.works:
-            work.wait()
-        return pending.observation
+        for stale in self._pending.keys() - set(wanted):  # of a step that is left out
+            self._receive(stale)
+        return self._receive(micro_batch)
 
     def discard(self) -> None:
         """Receive and forget what is on its way: before a rollback, and before the end."""
         for micro_batch in list(self._pending):
-            self.fetch(micro_batch)
+            self._receive(micro_batch)
 
     def evaluate(
         self, step: int, state: Mapping[str, Tensor], beat: Callable[[], None] = lambda: None
@@ -136,6 +136,12 @@ class Remote:
         for work in asked:
             work.wait()
 
+    def _receive(self, micro_batch: int) -> Observation:
+        pending = self._pending.pop(micro_batch)
+        for work in pending.works:
+            work.wait()
+        return pending.observation
+
     def _target(self, micro_batch: int) -> int:
         return self._group.topology.target_rank(self._schedule.target_of(micro_batch))
 
@@ -153,7 +159,8 @@ class Server:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._sends: deque[tuple[Work, Tensor]] = deque()
+        self._sends: deque[list[tuple[Work, Tensor]]] = deque()
+        """A micro-batch's each."""
         self._asker: int | None = None
         """Who waits for an evaluation."""
         self._beaten_at = float("-inf")
@@ -198,17 +205,17 @@ class Server:
                 f"micro-batch {micro_batch}: target rank {self._group.topology.rank} made {sent} numbers, "
                 f"drafter rank {drafter} expects {tuple(sizes)}"
             )
-        self._settle(2 * (SENDS_IN_FLIGHT - 1))
+        self._settle(SENDS_IN_FLIGHT - 1)
         pair = self._group.pairs[self._group.topology.rank, drafter]
-        for tensor in (made.taps, made.last if sizes[1] else None):
-            if tensor is not None:
-                whole = tensor.contiguous()
-                self._sends.append((_isend(whole, drafter, pair), whole))
+        tensors = (made.taps, made.last if sizes[1] else None)
+        wholes = [tensor.contiguous() for tensor in tensors if tensor is not None]
+        self._sends.append([(_isend(whole, drafter, pair), whole) for whole in wholes])
 
     def _settle(self, allowed: int) -> None:
         # Under NCCL waiting only orders the stream: the memory is reused after the send, the host goes on.
         while len(self._sends) > allowed:
-            self._sends.popleft()[0].wait()
+            for work, _ in self._sends.popleft():
+                work.wait()
 
     def _evaluate(
         self,

@@ -1,5 +1,6 @@
 """~/.ssh/config with Include, and nothing of fabric's own."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,24 @@ def test_included_files_count_and_end_with_themselves(tmp_path: Path):
 def test_a_missing_file_or_include_is_empty(tmp_path: Path):
     assert load(tmp_path / "none").base_ssh_config.lookup("x") == {"hostname": "x"}
     assert load(write(tmp_path, "Include none/*\n")).base_ssh_config.lookup("x") == {"hostname": "x"}
+
+
+@pytest.mark.parametrize("is_included", [True, False])
+@pytest.mark.parametrize(("kind", "why"), [("pipe", "it is a named pipe"), ("large", "larger than 8 MiB")])
+def test_what_is_there_but_is_no_config_is_told_and_not_passed_over(tmp_path: Path, kind, why, is_included):
+    path = tmp_path / "odd"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(b"#" * (8 << 20) + b"\n")
+    with pytest.raises(ConfigError, match=f"{path}: the ssh config cannot be read: .*{why}"):
+        load(write(tmp_path, f"Include {path}\n") if is_included else path)
+
+
+def test_what_ssh_too_reads_as_empty_is_empty(tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    for name in (tmp_path / "folder", Path(os.devnull), tmp_path / "none" / "x", write(tmp_path, "") / "x"):
+        assert load(name).base_ssh_config.lookup("x") == {"hostname": "x"}
 
 
 def test_a_file_that_includes_itself_ends(tmp_path: Path):

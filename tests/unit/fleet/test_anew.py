@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.clock import SystemClock
-from orchestrator.errors import RecordError
+from orchestrator.errors import ConfigError, RecordError
 from orchestrator.fleet import Board, FleetWatch, Ways, service
 from orchestrator.mirror import Keeper
 from orchestrator.playbook import load, shipped
 from orchestrator.record import Record
+from orchestrator.types.failure import RunState
+from tests.builders import NOW
 
 if TYPE_CHECKING:
     from orchestrator.record import RunRow
@@ -100,3 +102,64 @@ def test_a_record_that_is_moved_away_is_missed_and_gone_on_with_once_it_is_back(
     assert "was moved or deleted while in use" in str(fleet.fault)
     (tmp_path / "away").rename(path)
     wait_until(lambda: fleet.fault is None)
+
+
+def saved(record: Record, name: str, state: RunState, *, acts: int) -> None:
+    row = record.save_run(name, {"ct": 200}, "pve/200", {"run": name}, NOW)
+    for _ in range(acts):
+        record.outcome(record.intend(row.id, 1, "stop", "enough", {}, NOW), "stopped", NOW)
+    record.transition(row.id, 1, None, state, "so", NOW)
+
+
+@pytest.mark.parametrize("is_other", [True, False])
+def test_of_another_record_in_its_place_nothing_of_the_first_is_told_and_of_the_same_all(
+    tmp_path, monkeypatch, is_other
+):
+    monkeypatch.setattr(service, "AGAIN_S", 0.05)
+    path, asked = tmp_path / "record.sqlite3", []
+
+    def no_way(row):
+        asked.append(row.name)
+        raise ConfigError("not here")
+
+    ways = Ways(site=no_way, playbook=lambda _row: load(shipped()), shipped=lambda: load(shipped()))
+    with Record.open(path) as record:
+        saved(record, "first", RunState.STOPPED, acts=1)
+        board = Board(CLOCK)
+        fleet = FleetWatch(record, board, CLOCK, ways, acting=True, begins_anew=True)
+        fleet.start()
+        path.rename(tmp_path / "away")
+        wait_until(lambda: fleet.fault is not None)
+        if is_other:
+            with Record.open(tmp_path / "other.sqlite3") as other:
+                saved(other, "second", RunState.FINISHED, acts=2)
+            (tmp_path / "other.sqlite3").rename(path)
+        else:
+            (tmp_path / "away").rename(path)
+        wait_until(lambda: fleet.fault is None)
+        fleet.stop()
+        board.publish()
+        assert [card.name for card in board.fleet.cards] == ["second" if is_other else "first"]
+        assert asked == [], "a run that is over is let be, whatever the first record's acts were"
+
+
+def test_of_the_same_record_that_is_back_a_run_launched_meanwhile_is_taken_in(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "AGAIN_S", 0.05)
+    path, asked = tmp_path / "record.sqlite3", []
+
+    def no_way(row):
+        asked.append(row.name)
+        raise ConfigError("not here")
+
+    ways = Ways(site=no_way, playbook=lambda _row: load(shipped()), shipped=lambda: load(shipped()))
+    with Record.open(path) as record:
+        saved(record, "first", RunState.STOPPED, acts=1)
+        fleet = FleetWatch(record, Board(CLOCK), CLOCK, ways, acting=True, begins_anew=True)
+        fleet.start()
+        path.rename(tmp_path / "away")
+        wait_until(lambda: fleet.fault is not None)
+        with Record.open(tmp_path / "away") as elsewhere:
+            elsewhere.intend(elsewhere.run("first").id, 2, "launch", "by hand", {}, NOW)
+        (tmp_path / "away").rename(path)
+        wait_until(lambda: asked)
+        fleet.stop()

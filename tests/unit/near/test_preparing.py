@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.errors import CommandFailed, ConfigError, EnvironmentIncomplete, Exit
 from orchestrator.launch import RunSpec
-from orchestrator.preparing import check_argv, refusal
+from orchestrator.preparing import check_argv, check_here, refusal
 
 OWN = RunSpec(run="r1", config="my.toml", config_toml="steps = 3\n", trainer_dir="/s/trainers/ab")
 BUNDLED = RunSpec(
@@ -56,3 +56,12 @@ def test_an_end_that_is_not_known_is_told_without_a_word():
     error = refusal("h/200", BUNDLED, None, b"")
     assert isinstance(error, CommandFailed)
     assert "no word on standard error" in str(error)
+
+
+@pytest.mark.parametrize(("what", "value"), [("CHECK_TIMEOUT_S", 0.001), ("sys.executable", "/no/python")])
+def test_a_check_here_that_comes_to_no_end_says_nothing_of_the_configuration(monkeypatch, what, value):
+    wrong = RunSpec(run="r1", config="my.toml", config_toml="no_such_key = 3\n")
+    with pytest.raises(ConfigError, match="no_such_key"):
+        check_here(wrong, "h/200")
+    monkeypatch.setattr(f"orchestrator.preparing.{what}", value)
+    check_here(wrong, "h/200")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 from datetime import datetime, timezone
 
 import pytest
 
-from orchestrator.errors import RecordError
+from orchestrator.errors import RecordError, RecordGone
 from orchestrator.record import Record
 
 NOW = datetime(2026, 11, 29, tzinfo=timezone.utc)
@@ -88,6 +89,29 @@ def test_what_is_no_record_is_refused_in_its_place(record, path):
     path.write_text("no database at all, but long enough for a header" * 100)
     with pytest.raises(RecordError, match="not a database"):
         record.reopen()
+
+
+@pytest.mark.parametrize("take", [delete, move, move_folder])
+def test_beginning_anew_without_it_is_still_told_as_gone(record, path, take):
+    take(path)
+    for _ in range(2):
+        with pytest.raises(RecordGone, match="was moved or deleted"):
+            record.reopen()
+
+
+def test_another_one_that_was_locked_at_first_is_still_another_one(tmp_path):
+    path = tmp_path / "there" / "record.sqlite3"
+    with Record.open(path, busy_timeout_s=0.05) as record:
+        move(path)
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(RecordError, match="locked"):
+            record.reopen()
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert record.reopen() is True
+        assert record.runs() == []
+        assert record.reopen() is False
 
 
 def test_one_that_stays_where_it_is_is_reopened_for_nothing(record):

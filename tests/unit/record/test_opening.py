@@ -59,6 +59,16 @@ def test_an_odd_path_is_a_path(tmp_path: Path) -> None:
         assert [run.name for run in record.runs()] == ["a"]
 
 
+def test_a_path_with_two_slashes_in_front_or_bytes_of_no_encoding_is_a_path_too(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9") / "record.sqlite3"
+    for path in (Path(f"/{tmp_path}/a/record.sqlite3"), odd):
+        with Record.open(path) as record:
+            record.save_run("a", {}, "local", {}, NOW)
+        with Record.open(path) as record:
+            assert [run.name for run in record.runs()] == ["a"]
+    assert odd.is_file()
+
+
 def test_it_is_durable_and_open_to_several(tmp_path: Path) -> None:
     path = tmp_path / "record.sqlite3"
     with Record.open(path) as first, Record.open(path) as second:

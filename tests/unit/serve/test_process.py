@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import pytest
 
 from orchestrator.errors import ConfigError, Exit, OrchestratorError
+from orchestrator.fleet import service
 from orchestrator.serve.app import create_app
 from orchestrator.serve.listening import Place, is_loopback, listen, parse, url
 from orchestrator.serve.relay import Relay
@@ -170,7 +171,8 @@ def test_systemd_takes_the_unit(tmp_path, is_far):
     assert str(place) not in done.stderr, done.stderr
 
 
-def test_a_service_whose_record_is_gone_says_so_and_is_not_started_anew_without_it(tmp_path):
+def test_a_service_whose_record_is_gone_says_so_and_is_not_started_anew_without_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "AGAIN_S", 0.05)
     with staged(tmp_path, begins_anew=True) as stage:
         running = Running(
             app=create_app(stage.parts), parts=stage.parts, notifier=Notifier({}), ready=lambda: None,
@@ -181,6 +183,10 @@ def test_a_service_whose_record_is_gone_says_so_and_is_not_started_anew_without_
         (tmp_path / "record.sqlite3").rename(tmp_path / "away")
         deadline = time.monotonic() + 10
         while stage.fleet.fault is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        first = stage.fleet.fault
+        while stage.fleet.fault is first:  # it begins anew, and again finds nothing there
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert running._turns(), "a new process would begin a record that knows of no run"
