@@ -110,5 +110,7 @@ def test_a_configuration_may_come_from_a_pipe_too(tmp_path):
     writer.join()
 
 
-def test_what_ssh_does_not_read_is_left_out_as_before(pipe):
-    assert sshconfig.expand(pipe) == ""
+def test_a_pipe_for_an_ssh_config_is_refused_and_a_folder_left_out(pipe):
+    with pytest.raises(ConfigError, match="the ssh config cannot be read: it is a named pipe"):
+        sshconfig.expand(pipe)
+    assert sshconfig.expand(pipe.parent) == ""
