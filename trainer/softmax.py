@@ -8,11 +8,12 @@ Shapes: B rows, V vocabulary.
 from __future__ import annotations
 
 import functools
-import importlib.util
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from trainer.triton_here import has_triton
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -24,7 +25,7 @@ WARPS = 8
 
 def takes(hidden: Tensor) -> bool:
     """Whether the kernels here take the logits of such hidden states."""
-    return hidden.is_cuda and hidden.dtype != torch.float64 and _has_triton()
+    return hidden.is_cuda and hidden.dtype != torch.float64 and has_triton()
 
 
 def row_terms(logits_BV: Tensor, label_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,11 +50,6 @@ def logit_gradient_(
     tensors = (logits_BV, gradient_BV, label_B, logsumexp_B, weight_B)
     _kernels().logit_gradient[(rows,)](*tensors, width, gradient_BV.stride(0), COLUMNS, num_warps=WARPS)
     return gradient_BV
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None  # a torch for CPUs comes without it
 
 
 @functools.cache

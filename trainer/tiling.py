@@ -6,12 +6,13 @@ Shapes: R rows, A anchor slots, S block tokens, Q = A*S queries, I tiles of quer
 from __future__ import annotations
 
 import functools
-import importlib.util
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
+
+from trainer.triton_here import has_triton
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -46,7 +47,7 @@ class Tiles(NamedTuple):
 
 def takes(anchors: Anchors) -> bool:
     """Whether the kernels here take such anchors."""
-    return anchors.index.is_cuda and _has_triton()
+    return anchors.index.is_cuda and has_triton()
 
 
 def most_cut(num_slots: int, block_size: int, tile: int) -> int:
@@ -96,11 +97,6 @@ def _numbers(anchors: Anchors, rule: MaskRule) -> tuple[int, int, int, int]:
 
 def _kinds(rule: MaskRule) -> tuple[bool, bool]:
     return rule.causal, rule.window is not None
-
-
-@functools.cache
-def _has_triton() -> bool:
-    return importlib.util.find_spec("triton") is not None  # a torch for CPUs comes without it
 
 
 @functools.cache
